@@ -156,7 +156,7 @@ class Connection:
             SessionNotFound: the session is over.
         """
         if self.state is SessionState.CLOSED or self._is_due(self._expires_at):
-            raise SessionNotFound("nothing to resume", field="session_id")
+            raise SessionNotFound("the session is unknown or cannot be resumed any more", field="session_id")
         self.state = SessionState.CONNECTED
         self.lost_at = None
         self._active_at = self._sent_at = self.now

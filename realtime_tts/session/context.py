@@ -48,7 +48,7 @@ class ContextState(Enum):
 
 
 class HeardSpeech(NamedTuple):
-    """What the listener has heard of a context: `spoken_text` is the first `spoken_chars` characters of its text."""
+    """Speech of a context heard by the listener: `spoken_text` is the first `spoken_chars` characters of its text."""
 
     played_ms: float
     spoken_text: str

@@ -1,4 +1,4 @@
-"""One context as the engine knows it: what the engine was asked to do for it, and what it was told of its playback."""
+"""Events of one context for the engine, and the state that they have reported."""
 
 from __future__ import annotations
 

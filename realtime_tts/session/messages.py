@@ -318,7 +318,7 @@ class StartSpeech:
 
 @dataclass(frozen=True, slots=True)
 class ExtendSpeech:
-    """More text of the segment started last, which is not final yet. It becomes final before another segment starts."""
+    """Longer version of the segment started last. It becomes final before another segment starts."""
 
     context_id: str
     segment: Segment

@@ -123,7 +123,7 @@ class Session:
     def _crash(self, error: Exception, context_id: str | None) -> None:
         """Report an unexpected exception. It fails the context concerned, or the message, and nothing else."""
         self._events.append(messages.Crashed(error))
-        failure = InternalError("something went wrong inside the server")
+        failure = InternalError("unexpected error in the server")
         if context_id is not None and (context := self._contexts.open.get(context_id)) is not None:
             self._fail(context, failure)
         else:
@@ -142,8 +142,7 @@ class Session:
         self._sender.post(messages.ErrorMessage(error.code, error.message, error.retryable, context_id, *fields))
 
     def _is_failed_by(self, error: RealtimeTTSError, context_id: str | None) -> bool:
-        """Where refusals are final, fail the context of the message or mark it as refused. Return True if it was
-        failed."""
+        """Fail the context of the message or mark it as refused, if refusals are final. Return True if it failed."""
         if not self.config.refusals_are_final or context_id is None or isinstance(error, ContextClosed):
             return False
         if (context := self._contexts.open.get(context_id)) is not None:
@@ -200,13 +199,15 @@ class Session:
         for name in ("context_id", "flush_id", "id"):
             value = getattr(message, name, None)
             if value is not None and len(value) > self.config.max_id_chars:
-                raise InvalidMessage(f"{name} has at most {self.config.max_id_chars} characters", field=name)
+                raise InvalidMessage(
+                    f"{name} may have at most {self.config.max_id_chars} characters, got {len(value)}", field=name
+                )
         if getattr(message, "context_id", None) == "":
             raise InvalidMessage("context_id is empty", field="context_id")
 
     def _on_start(self, message: messages.StartSession) -> None:
         if self._contexts.any_yet:
-            raise InvalidMessage("session.start comes before the first context", field="type")
+            raise InvalidMessage("session.start must come before the first context", field="type")
         defaults = Choices(message.voice, message.audio, message.params)
         settled = self._resolve(defaults, Choices())
         self._defaults = defaults
@@ -289,7 +290,7 @@ class Session:
 
     def _on_playback(self, message: messages.PlaybackReport) -> None:
         if not (math.isfinite(message.played_ms) and message.played_ms >= 0):
-            raise InvalidMessage("played_ms is a number from 0 upwards", field="played_ms")
+            raise InvalidMessage("played_ms must be a number of at least 0", field="played_ms")
         context = self._contexts.get(message.context_id)
         if context is None:
             return  # a late message of a context that is long over
@@ -311,7 +312,7 @@ class Session:
         if (context := self._contexts.open.get(context_id)) is not None:
             return context
         self._check_unused(context_id)
-        raise InvalidRequest("no such context", field="context_id")
+        raise InvalidRequest("unknown context", field="context_id")
 
     def _check_unused(self, context_id: str) -> None:
         if (state := self._contexts.ended_as(context_id)) is not None:

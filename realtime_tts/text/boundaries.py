@@ -1,4 +1,4 @@
-"""Places where speech may pause: the gap before a word start, judged from the characters on both sides."""
+"""Quality of the gap before a word as a place to pause, from the characters on both sides."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def _period_boundary(word: str, chars: Sequence[str], stop: int, char: str) -> B
 
 
 def _word_before(chars: Sequence[str], stop: int) -> str:
-    """The letters, digits and inner dots before `stop`, at most a dozen ("e.g", "Smith")."""
+    """Return the letters, digits and inner dots before `stop`, at most a dozen ("e.g", "Smith")."""
     start = stop
     while start > 0 and stop - start <= _MAX_ABBREVIATION and (chars[start - 1].isalnum() or chars[start - 1] == "."):
         start -= 1

@@ -43,38 +43,38 @@ _CJK_PUNCTUATION = re.compile("[\u3000-\u303f\uff01\uff08\uff09\uff0c\uff1a\uff1
 
 
 def word_set(text: str) -> frozenset[str]:
-    """The words of `text`: a vocabulary that stays readable in the source."""
+    """Return the words of `text`, which are separated by white space."""
     return frozenset(text.split())
 
 
 def is_foreign_letter(char: str) -> bool:
-    """A letter of a script in which digits and symbols are not read as English: none of Latin and Greek."""
+    """Return True for a letter that is neither Latin nor Greek. Digits and symbols near it are not read as English."""
     return char > "\u03ff" and char.isalpha() and not "\u1e00" <= char <= "\u1fff"
 
 
 def is_greek(char: str) -> bool:
-    """A Greek letter; False for the empty string."""
+    """Return True for a Greek letter; False for the empty string."""
     return "\u0370" <= char <= "\u03ff" or "\u1f00" <= char <= "\u1fff"
 
 
 def is_cjk(char: str) -> bool:
-    """A Han, kana or bopomofo letter."""
+    """Return True for a Han, kana or bopomofo letter."""
     return char > "\u10ff" and _CJK.match(char) is not None
 
 
 def is_hangul(char: str) -> bool:
-    """A Korean syllable, or a part of one."""
+    """Return True for a Korean syllable, or a part of one."""
     return char > "\u10ff" and _HANGUL.match(char) is not None
 
 
 @lru_cache(maxsize=4096)
 def is_complex(char: str) -> bool:
-    """A letter or mark of Thai, Lao, Khmer, Burmese and the like, which have spaces between clauses only."""
+    """Return True for a letter or mark of Thai, Lao, Khmer, Burmese and the like: spaces between clauses only."""
     return char > "\u0dff" and _COMPLEX.match(char) is not None
 
 
 def is_unspaced(char: str) -> bool:
-    """A character of a script that has no spaces between words."""
+    """Return True for a character of a script without spaces between words."""
     return is_cjk(char) or is_complex(char)
 
 
@@ -85,19 +85,19 @@ def begins_grapheme(before: str, char: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_sentence_stop(char: str) -> bool:
-    """A mark beyond ASCII that ends a sentence, whether white space follows or not."""
+    """Return True for a mark beyond ASCII that ends a sentence, whether white space follows or not."""
     return char > "\x7f" and _SENTENCE_STOP.match(char) is not None
 
 
 @lru_cache(maxsize=4096)
 def is_clause_stop(char: str) -> bool:
-    """A comma, colon or semicolon beyond ASCII."""
+    """Return True for a comma, colon or semicolon beyond ASCII."""
     return char > "\x7f" and bool(_ANY_STOP.match(char)) and not (_SENTENCE_STOP.match(char) or _FULL_STOP.match(char))
 
 
 @lru_cache(maxsize=4096)
 def is_sign(char: str) -> bool:
-    """A sign that has a name in any language, which a model may know: "%", "€", "°", "≥"."""
+    """Return True for a sign that has a name in every language: "%", "€", "°", "≥". A model may be able to read it."""
     if char <= "\x7f":
         return char in _ASCII_SIGNS
     category = unicodedata.category(char)
@@ -105,7 +105,7 @@ def is_sign(char: str) -> bool:
 
 
 def is_cjk_punctuation(char: str) -> bool:
-    """Punctuation of CJK typography, full-width forms included."""
+    """Return True for punctuation of CJK typography, full-width forms included."""
     return char > "\u2fff" and _CJK_PUNCTUATION.match(char) is not None
 
 
@@ -120,7 +120,7 @@ def is_mark(char: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_symbol(char: str) -> bool:
-    """A pictograph, arrow or other symbol beyond ASCII that has no sound of its own."""
+    """Return True for a pictograph, arrow or other symbol beyond ASCII without a sound of its own."""
     return char > "\x7f" and unicodedata.category(char) in ("So", "Sk", "Co", "Cn")
 
 
@@ -137,5 +137,5 @@ def has_content(char: str) -> bool:
 
 
 def is_surrogate(char: str) -> bool:
-    """Half of a UTF-16 pair: not a character, and not encodable."""
+    """Return True for half of a UTF-16 pair, which is no character and cannot be encoded."""
     return "\ud800" <= char <= "\udfff"

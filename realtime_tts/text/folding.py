@@ -1,4 +1,4 @@
-"""Bring Unicode to the few forms that the rules know, remembering where every character came from."""
+"""Folding of Unicode text to the few forms that the rules know, with the source range of every character."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _PAUSES = {";": ",", ":": ",", "—": ",", "–": ",", "…": ".", "!": ".", "?"
 
 
 class Folded:
-    """A text that may grow. `text[i]` came from `source[starts[i]:ends[i]]`; both rise monotonically."""
+    """Folded text that may grow. `text[i]` came from `source[starts[i]:ends[i]]`; both rise monotonically."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -71,7 +71,7 @@ class Folded:
     def extend(self, source: str) -> str:
         """Compose accents, straighten quotes and dashes, narrow full-width forms, strip what has no sound.
 
-        What comes next must not begin with a mark. Returns what is added to `text`.
+        The source that follows must not begin with a mark. Returns the text that was added to `text`.
         """
         offset = len(self.source)
         self.source += source
@@ -101,7 +101,7 @@ def _joined(indices: Sequence[int], more: list[int]) -> list[int]:
 
 
 def _fold(source: str, offset: int) -> tuple[str, list[int], list[int]]:
-    """The folded text and where each of its characters came from."""
+    """Return the folded text, and the start and end in the source of each of its characters."""
     parts: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -121,7 +121,7 @@ def as_written(source: str) -> str:
 
 
 def _clusters(source: str) -> Iterator[tuple[int, int]]:
-    """Ranges of a character with its marks."""
+    """Yield the range of each character with its marks."""
     index = 0
     while index < len(source):
         end = index + 1
@@ -133,7 +133,7 @@ def _clusters(source: str) -> Iterator[tuple[int, int]]:
 
 @lru_cache(maxsize=4096)
 def _write_cluster(cluster: str) -> str:
-    """A base character with its marks as it is written; ligatures and letters of other width in their usual form."""
+    """Return a base character with its marks as written; ligatures and letters of other width in their usual form."""
     base = cluster[0]
     if _is_silent(base):
         return ""
@@ -142,7 +142,7 @@ def _write_cluster(cluster: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _fold_cluster(cluster: str) -> str:
-    """A base character with its marks."""
+    """Return the folded form of a base character with its marks."""
     base, marks = cluster[0], cluster[1:]
     if base in _LOOKALIKES:
         return _LOOKALIKES[base]
@@ -170,7 +170,7 @@ def _is_silent(base: str) -> bool:
 
 
 def _compose(base: str, marks: str) -> str:
-    """The base with as many of its marks as writing needs."""
+    """Return the base with as many of its marks as writing needs."""
     keeps_joiners = is_foreign_letter(base[-1])
     kept: list[str] = []
     num_accents = 0

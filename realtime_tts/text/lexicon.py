@@ -28,20 +28,20 @@ Entry = tuple[str, str]  # a word or phrase, and how it is respelt
 
 
 class Respelt(NamedTuple):
-    """The text up to `end` is to be read as `respelling`."""
+    """Lexicon entry found in a text: the text up to `end` is read as `respelling`."""
 
     end: int
     respelling: str
 
 
 class Lexicon:
-    """Immutable; finding an entry costs the same whatever the number of entries.
+    """Immutable set of entries. The cost to find one does not depend on their number.
 
     Args:
         exact: entries stand for words as they are written, in lower case too.
 
     Raises:
-        BadLexicon: an entry without a word, too long, or that says nothing.
+        BadLexicon: an entry has no word, is too long, or has nothing to speak.
     """
 
     def __init__(self, entries: Iterable[Entry], *, exact: bool = False) -> None:
@@ -107,7 +107,7 @@ def request_lexicon(entries: Sequence[Entry]) -> Lexicon:
     """Return the lexicon of a request.
 
     Raises:
-        BadLexicon: too many entries, or one that cannot be.
+        BadLexicon: too many entries, or an invalid one.
     """
     if len(entries) > MAX_REQUEST_ENTRIES:
         raise BadLexicon(f"a request's lexicon has at most {MAX_REQUEST_ENTRIES} entries", field="lexicon")
@@ -122,11 +122,11 @@ def _check(word: str, folded: str, respelling: str) -> None:
     if len(respelling) > MAX_RESPELLING_CHARS:
         raise BadLexicon(f"{_named(word)}: a respelling has at most {MAX_RESPELLING_CHARS} characters", field="lexicon")
     if not any(map(has_content, respelling)):
-        raise BadLexicon(f"{_named(word)}: the respelling says nothing", field="lexicon")
+        raise BadLexicon(f"{_named(word)}: the respelling has nothing to speak", field="lexicon")
 
 
 def _named(word: str) -> str:
-    """Return an entry, shortened, for an error message to its author."""
+    """Return the word of an entry, shortened, for an error message."""
     return repr(word[:MAX_WORD_CHARS])
 
 
@@ -144,7 +144,7 @@ def _piece_ends(folded: str) -> list[int]:
 
 
 def _piece_end(text: str, index: int, limit: int) -> int:
-    """End of the word, the white space or the one sign at `index`; not beyond `limit`."""
+    """Return the end of the word, the white space or the single sign at `index`; not beyond `limit`."""
     end = index + 1
     if text[index].isspace():
         while end < limit and text[end].isspace():  # a run counts as one character

@@ -1,4 +1,4 @@
-"""The two forms in which a lexicon is written: an object of JSON, and the W3C's Pronunciation Lexicon (PLS)."""
+"""Parser of lexicon files: a JSON object, or a document of the W3C's Pronunciation Lexicon Specification (PLS)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from realtime_tts.text.lexicon import MAX_ENTRIES, Entry, Lexicon
 
 
 def parse_lexicon(text: str) -> Lexicon:
-    """``{"nginx": "engine x", …}``, or a document of PLS, whose words stand for themselves as they are written.
+    """Return the lexicon in a JSON object (``{"nginx": "engine x", …}``) or a PLS document, whose words match exactly.
 
     Raises:
-        BadLexicon: neither of the two; an entry that cannot be; a word of which PLS has phones alone.
+        BadLexicon: the text is neither; an entry is invalid; a PLS word has phonemes only.
     """
     return Lexicon(parse_entries(text), exact=_is_pls(text))
 
 
 def parse_entries(text: str) -> list[Entry]:
-    """Its words as they are written.
+    """Return the entries as they are written.
 
     Raises:
-        BadLexicon: as above, but that an entry is not looked into.
+        BadLexicon: as for `parse_lexicon`, except that entries are not checked.
     """
     entries = list(_pls_entries(text) if _is_pls(text) else _json_entries(text))
     if len(entries) > MAX_ENTRIES:
@@ -41,22 +41,22 @@ def _json_entries(text: str) -> Iterator[Entry]:
     except (ValueError, RecursionError) as error:
         raise BadLexicon(f"neither JSON nor PLS: {error}", field="lexicon") from error
     if not isinstance(found, dict):
-        raise BadLexicon('a lexicon is an object, as {"nginx": "engine x"}', field="lexicon")
+        raise BadLexicon('a lexicon must be an object such as {"nginx": "engine x"}', field="lexicon")
     for word, respelling in found.items():
         if not isinstance(respelling, str):
-            raise BadLexicon(f"{word[:64]!r} has no respelling, which is a string", field="lexicon")
+            raise BadLexicon(f"{word[:64]!r} must have a string as its respelling", field="lexicon")
         yield word, respelling
 
 
 def _pls_entries(text: str) -> Iterator[Entry]:
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
-        raise BadLexicon("a document type is not read", field="lexicon")
+        raise BadLexicon("document types are not supported", field="lexicon")
     try:
         root = ElementTree.fromstring(text.strip("\ufeff \t\r\n").encode())
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise BadLexicon(f"not well-formed: {error}", field="lexicon") from error
     if _name(root) != "lexicon":
-        raise BadLexicon("the root of PLS is <lexicon>", field="lexicon")
+        raise BadLexicon("the root element of PLS must be <lexicon>", field="lexicon")
     for lexeme in root:
         if _name(lexeme) != "lexeme":
             continue
@@ -66,7 +66,7 @@ def _pls_entries(text: str) -> Iterator[Entry]:
             raise BadLexicon("a <lexeme> has no <grapheme>", field="lexicon")
         if alias is None:
             raise BadLexicon(
-                f"{words[0][:64]!r} has no <alias>: the models read letters, and phones mean nothing to them",
+                f"{words[0][:64]!r} has no <alias>: phonemes are not supported, because the models read letters",
                 field="lexicon",
             )
         for word in words:

@@ -10,7 +10,7 @@ MAX_SUBSTITUTED_CHARS = 300  # of what is read as something else as a whole: it 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """`num_chars` of the text that are not spoken but ask for `duration_ms` of silence."""
+    """Markup of `num_chars` characters that requests `duration_ms` of silence."""
 
     num_chars: int
     duration_ms: float
@@ -18,7 +18,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """`num_chars` of the text that are not spoken.
+    """Markup of `num_chars` characters that is not spoken.
 
     Attributes:
         is_ignored: it requests something unsupported.
@@ -30,11 +30,11 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A break without characters: the text before it is spoken separately.
+    """Boundary without characters: the text before it is spoken separately.
 
     Attributes:
         ends_sentence: the text before it counts as a sentence, whatever it ends with.
-        speed, volume: of what follows, against the context's.
+        speed, volume: factors of the text that follows, relative to the context's.
     """
 
     ends_sentence: bool = False
@@ -44,7 +44,7 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One character, for which the text has `num_chars`."""
+    """Character that is written with `num_chars` characters of markup."""
 
     char: str
     num_chars: int
@@ -52,10 +52,10 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Substitute:
-    """`text`, for which the context's text has `num_chars`, is read as something else.
+    """Text that is read as something else. It is written with `num_chars` characters of the context's text.
 
     Attributes:
-        alias: text to read in its place; None: it is spelt out.
+        alias: text to read in its place; None: the text is spelt out.
         say_as: how, one of `spelling.KINDS`.
     """
 
@@ -69,7 +69,7 @@ Piece = str | Pause | Tag | Break | Decoded | Substitute
 
 
 def substituted(text: str, num_chars: int, *, alias: str | None = None, say_as: str = "") -> Iterator[Piece]:
-    """`text`, written with `num_chars`, as something else: white space at its ends is that between words."""
+    """Yield the pieces for `text`, written with `num_chars`, that is read as something else. Outer spaces stay."""
     inner = text.strip()
     if not inner:
         if text:

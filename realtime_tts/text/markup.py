@@ -1,4 +1,4 @@
-"""Which markup a text has: what plain text may ask for, or SSML. Whichever it is, it is read as it comes."""
+"""Choice of the markup reader of a text: tags in plain text, or SSML. Both readers are incremental."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class MarkupReader(Protocol):
 
 
 def markup_reader(text_type: str) -> MarkupReader:
-    """``text``, ``ssml``, or ``auto``: SSML if the text begins with ``<speak`` or ``<?xml``, else plain text."""
+    """Return the reader for ``text``, ``ssml`` or ``auto`` (SSML if the text begins with ``<speak`` or ``<?xml``)."""
     readers: dict[str, Callable[[], MarkupReader]] = {"text": PlainReader, "ssml": SsmlReader, "auto": _Undecided}
     return readers[text_type]()
 
 
 def checking(text: str, text_type: str) -> Iterator[None]:
-    """Look for mistakes in a whole text, in stretches of work.
+    """Check the markup of a whole text, in stretches of work.
 
     Raises:
-        BadSSML: it is meant to be SSML and is none.
+        BadSSML: the text is SSML and malformed.
     """
     if text_type == "text" or (text_type == "auto" and not text.lstrip().startswith(_ROOTS)):
         return
@@ -54,7 +54,7 @@ def checking(text: str, text_type: str) -> Iterator[None]:
 
 
 class _Undecided:
-    """Holds a text's beginning back until it is clear what it is."""
+    """Reader that holds the beginning of a text back until its type is known."""
 
     def __init__(self) -> None:
         self._held = ""

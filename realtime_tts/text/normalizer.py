@@ -1,4 +1,4 @@
-"""Turn written text into text that can be read aloud, with a map from spoken words to the original characters."""
+"""Normalisation of written text to text that can be read aloud, with a map from spoken words to source characters."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class NormalizedText(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The source from `start` to `end`, some of it, is spoken as `spoken`, and nothing else is read there."""
+    """Given reading: the source from `start` to `end` is spoken as `spoken`, and by no rule."""
 
     start: int
     end: int
@@ -69,7 +69,7 @@ class Reading(NamedTuple):
 
 
 class Normalizer:
-    """Stateless and deterministic; one instance serves any number of contexts.
+    """Normaliser of texts in one language. Stateless and deterministic; contexts share an instance.
 
     Args:
         language: BCP 47 tag. English is verbalised in full; in other languages only plain numbers, and only if
@@ -93,7 +93,7 @@ class Normalizer:
         return made
 
     def spell_out(self, text: str, kind: str) -> str | None:
-        """`text` sign by sign, as `spelling.spell_out` has it, as far as the model can read that."""
+        """Return `text` sign by sign, as `spelling.spell_out` does, as far as the model can read it."""
         spoken = spell_out(text, kind, self._language)
         return None if spoken is None else " ".join(fit(spoken, self._charset).split())
 
@@ -126,10 +126,10 @@ class Normalizer:
 
 
 class Normalization:
-    """One text, read as far as no text to come can change how it is read; made by `Normalizer.begin`.
+    """Normalisation of one text that grows, made by `Normalizer.begin`.
 
-    Each token is read once it is settled and never again: however the text is cut into pieces, the result is the same,
-    and what `spoken` gives only grows.
+    A token is read once later text cannot change it. The result does not depend on how the text is cut into pieces,
+    and `spoken` only grows.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Normalization:
         return self.spoken()
 
     def closing(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
-        """`close` in stretches; at its end `spoken` gives the whole."""
+        """Do the work of `close` in stretches; after the last, `spoken` returns the whole."""
         self._scan.close()
         yield from self.extending(source, readings)
         self._spoken.close()
@@ -193,10 +193,10 @@ class Normalization:
         )
 
     def extending(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
-        """`extend` in stretches of so much work; to be run to its end before anything else.
+        """Do the work of `extend` in stretches, which have to be run to the end before any other call.
 
         Args:
-            readings: of parts of `source`, in order.
+            readings: given readings of parts of `source`, in order.
         """
         end = 0
         for reading in readings:
@@ -243,7 +243,7 @@ class Normalization:
         return True
 
     def _written(self, token: SpokenToken) -> str:
-        """The source's characters for a token; those it is folded to where it shares one with another token."""
+        """Return the source's characters for a token, or the folded ones where it shares one with another token."""
         starts, start, end = self._folded.starts, self._index, token.end
         shares = (start > 0 and starts[start - 1] == starts[start]) or (
             end < len(starts) and starts[end] == starts[end - 1]

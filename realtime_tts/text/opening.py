@@ -17,7 +17,7 @@ _MIN_GRAPHEMES = 4  # two words of a script without spaces between them
 
 
 class OpenPart(NamedTuple):
-    """The beginning of a segment: `text` ends with a word, `source` with it; `words` lack those of the last token."""
+    """Beginning of a segment: `text` ends with a word, `source` with it; `words` lack those of the last token."""
 
     text: str
     source: str
@@ -25,12 +25,12 @@ class OpenPart(NamedTuple):
 
 
 class OpenText:
-    """The source of one segment as it comes. What is given out is never taken back.
+    """Source of one segment while it is received. A part that was returned never changes.
 
     Args:
-        max_chars: of one segment's spoken text. Half of it is given before the end is known: where the whole is longer
-            it is divided, and never earlier than there.
-        start: where the source begins in the context.
+        max_chars: longest spoken text of a segment. At most half of it is returned before the end is known, because a
+            longer text is never divided earlier.
+        start: offset of the source in the context.
     """
 
     def __init__(self, normalizer: Normalizer, max_chars: int, start: int) -> None:
@@ -88,7 +88,7 @@ class OpenText:
         return [span for span in known.spans if 2 * span.end < self._max_chars]
 
     def _place(self, known: NormalizedText, spans: list[Span]) -> tuple[Word, ...]:
-        """The words but for those of the last token: what touches them, and how long they rest, is open."""
+        """Return the words without those of the last token, whose punctuation and pause are not known yet."""
         start, end = self._words_end, spans[-1].source_end
         part = SpokenPart(
             known.text[: spans[-1].end],

@@ -1,4 +1,4 @@
-"""Planner used by every dialect: its text may contain pause tags, or be SSML."""
+"""Planner of text with markup, used by every dialect: pause tags in plain text, or SSML."""
 
 from __future__ import annotations
 
@@ -25,22 +25,21 @@ from realtime_tts.text.words import Word
 
 
 class PausePlanner:
-    """A planner of text with markup: pauses, each of which is a segment without words, and SSML where it is that.
+    """Planner of one context's text with markup. A pause is a segment without words, and ends the segment before it.
 
-    A pause ends the segment in front of it. All characters of markup are of the context's text like others: places in
-    the text count them.
+    Characters of markup belong to the context's text: positions count them.
 
     Args:
         planner: planner of the text without its markup; used by this object only.
-        stall_flush_s: as for `SpeechPlanner`; also when the beginning of a tag that does not go on is taken for text.
-        sentence_pause_ms: of silence between two sentences between which the text asks for no pause; its planner cuts
-            by sentence.
+        stall_flush_s: see `SpeechPlanner`; also the time after which an incomplete tag counts as text.
+        sentence_pause_ms: silence between two sentences for which the text requests no pause; requires a planner that
+            cuts by sentence.
         text_type: see `markup_reader`.
         fill_empty: plan `EMPTY_SPEECH_MS` of silence for a text that has no segment at a flush or at its end, unless it
             is blank.
 
-    Raises (whatever text comes in, and at its end):
-        BadSSML: it is SSML, and malformed.
+    Raises (from every method that receives or ends text):
+        BadSSML: the text is SSML and malformed.
     """
 
     def __init__(
@@ -175,7 +174,7 @@ class PausePlanner:
             yield [placed for segment in segments for placed in self._after_pause(segment)]
 
     def _after_pause(self, segment: Segment) -> Iterator[Segment]:
-        """A segment of the planner's, and in front of it the pause between sentences, if one belongs there."""
+        """Yield a segment of the planner, and before it the pause between sentences, if any."""
         if segment.index == self._num_placed:
             silence_ms = min(self._sentence_pause_ms, self._sentence_silence_left_ms)
             if self._follows_sentence and silence_ms > 0:
@@ -214,7 +213,7 @@ class PausePlanner:
         )
 
     def _range_of(self, word: Word) -> tuple[int, int]:
-        """Where a word stands in the text, without tags that only punctuation lies beyond ("<s>Yes</s>!")."""
+        """Return the range of a word in the text, without tags between the word and its punctuation ("<s>Yes</s>!")."""
         start, end = word.start, word.end
         while start + 1 < end and not word.text[start - word.start].isalnum():
             start += 1
@@ -231,9 +230,9 @@ class PlannerFactory:
     """Factory of the planners of one model's contexts.
 
     Args:
-        charset: the characters its tokenizer knows; None for all.
-        max_segment_chars: the longest text it speaks well.
-        stall_flush_s: as for `SpeechPlanner`; of live planners None is `OPEN_STALL_S`.
+        charset: characters that the model's tokenizer knows; None for all.
+        max_segment_chars: longest text that the model speaks well.
+        stall_flush_s: see `SpeechPlanner`; for live planners None stands for `OPEN_STALL_S`.
     """
 
     def __init__(self, charset: str | None, max_segment_chars: int, stall_flush_s: float | None) -> None:
@@ -253,7 +252,7 @@ class PlannerFactory:
         text_type: str = "auto",
         fill_empty: bool = False,
     ) -> PausePlanner:
-        """Return a planner for one context in this language; the other arguments are those of its parts."""
+        """Return a planner for one context. For the arguments see `SpeechPlanner` and `PausePlanner`."""
         stall_flush_s = OPEN_STALL_S if live and self._stall_flush_s is None else self._stall_flush_s
         segmenter = replace(self._segmenter, by_sentence=sentence_pause_ms > 0, language=primary_subtag(language))
         normalizer = self._normalizer(language).with_lexicons(lexicons)

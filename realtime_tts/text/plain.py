@@ -1,9 +1,9 @@
-"""Plain text that asks for something within itself: pauses (``<break time="400ms"/>``, ``[pause 1s]``), and Cartesia's
+"""Tags in plain text: pauses (``<break time="400ms"/>``, ``[pause 1s]``), and Cartesia's
 tags ``<speed ratio="1.2"/>``, ``<volume ratio="0.5"/>``, ``<spell>AB-12</spell>`` and ``<emotion value="sad"/>``. Stage
 directions of other services (``[laughter]``, ``[whispers]``) are silent.
 
-What is found depends on the characters alone, never on how the stream was split: what may become a tag is held back
-until it is one or cannot be one any more, `MAX_TAG_CHARS` at most.
+The result does not depend on how the stream is split: text that may become a tag is held back until that is decided,
+`MAX_TAG_CHARS` at most.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OPENER = re.compile(r"[<\[]")
 
 
 class PlainReader:
-    """Text deltas in, text and what it asks for out, in order; together they are every character once."""
+    """Reader of plain text: deltas in, text and markup out, in order. Together they contain every character once."""
 
     def __init__(self) -> None:
         self._held = ""

@@ -1,4 +1,4 @@
-"""Planning of text deltas into segments for the engine, with every word's place in the original text."""
+"""Planning of text deltas into segments for the engine, with the position of every word in the original text."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _STRETCH_PARTS = 8  # of a segment that had to be split
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One request to the engine; or, live, a part of it: then it is given again, longer, until it is final.
+    """Text of one request to the engine, or silence. Live, a segment is returned again, longer, until it is final.
 
     Args:
-        index: 0 for the first segment of the context that is spoken, then upwards without a hole.
-        text: normalised, to be spoken; not empty, at most `max_chars` long but for a pause mark or two. Of one that is
-            given again, the earlier text is the beginning.
-        source: what it stands for, exactly as sent.
-        start, end: `source` is the context's text from `start` to `end`, in characters.
-        words: the speakable words of `source` in order; each at least has a letter, digit or spoken symbol. Of one
-            that is given again, the earlier words come first, unchanged.
-        final: whether it is whole. Until then `text` ends with a word, and `words` lack the last one or few.
-        silence_ms: in place of text, words and source: so long nothing is said.
-        ends_sentence: what follows it, if anything does, is another sentence.
-        speed, volume: at which it is spoken, against the context's.
+        index: number of the segment in its context, from 0 without gaps.
+        text: normalised text to speak, at most `max_chars` long plus a pause mark or two; empty for silence. When a
+            segment is returned again, its earlier text is the beginning.
+        source: the context's text that the segment stands for, exactly as sent.
+        start, end: range of `source` in the context's text, in characters.
+        words: speakable words of `source` in order; each has a letter, digit or spoken symbol at least. When a segment
+            is returned again, its earlier words come first, unchanged.
+        final: True if the segment is complete. Until then `text` ends with a word, and the last words are missing.
+        silence_ms: duration of the silence; 0 for speech. Silence has no text, source or words.
+        ends_sentence: True if text after the segment is another sentence.
+        speed, volume: factors relative to the context's.
         added_chars: number of characters by which lexicons have made the text longer than its source; 0 until `final`.
     """
 
@@ -64,13 +64,13 @@ class SpeechPlanner:
 
     Args:
         normalizer: shared between contexts.
-        segmenter_config: `max_chars` bounds the spoken text too; what grows beyond it is split again.
-        stall_flush_s: without new text for so long, the pending text is spoken; None waits for ever. If it ends
-            within a word, twice as long: a model that pauses there is likelier to go on, and a word by itself at
-            the head of the next segment sounds worse than a longer pause.
-        live: give a segment before it is complete, as far as nothing to come can change its text, and again each time
-            there is more. It ends where it would end otherwise. Text that is whole when it comes is given whole: what
-            is pushed with one and the same time has come in one piece.
+        segmenter_config: `max_chars` bounds the spoken text too; a longer one is split again.
+        stall_flush_s: time without new text after which the pending text is spoken; None: no limit. Doubled if the
+            text ends within a word: a model that pauses there is likelier to go on, and a single word at the start of
+            the next segment sounds worse than a longer pause.
+        live: return a segment before it is complete, as far as later text cannot change it, and again each time there
+            is more. It ends where it would end otherwise. Text pushed with the same time counts as one piece; a text
+            that comes in one piece is returned as a whole.
     """
 
     def __init__(
@@ -110,15 +110,15 @@ class SpeechPlanner:
         return all_segments(self.pushing(delta, now))
 
     def flush(self, now: float) -> list[Segment]:
-        """Speak what is pending."""
+        """Plan the pending text."""
         return all_segments(self.flushing(now))
 
     def end(self, now: float) -> list[Segment]:
-        """Speak what is pending and accept no more; harmless when repeated."""
+        """Plan the pending text and accept no more. Has no effect when repeated."""
         return all_segments(self.ending(now))
 
     def tick(self, now: float) -> list[Segment]:
-        """Flush a stalled stream if it is time; live, begin with text that came in one piece and has not ended."""
+        """Plan what is due: a stalled text; live, a text that came in one piece and has not ended."""
         return all_segments(self.ticking(now))
 
     # The same in stretches of a millisecond or less, whatever the characters: each item is what a stretch has given.
@@ -134,7 +134,7 @@ class SpeechPlanner:
         yield from self._planning(delta, complete, is_first, now)
 
     def pushing_whole(self, piece: Substitute, now: float) -> Planning:
-        """A piece of text that is not divided, and what is said in its place."""
+        """Add a piece of text that is not divided, and that is read as something else."""
         if piece.alias is not None:
             spoken: str | None = self._normalizer.respell(piece.alias)
         else:
@@ -165,7 +165,7 @@ class SpeechPlanner:
             yield self._give_open()
 
     def next_deadline(self) -> float | None:
-        """When to call `tick`, or None if nothing waits."""
+        """Return when to call `tick`; None if nothing waits."""
         times = [at for at in (self._opens_at, self._stalls_at()) if at is not None]
         return min(times, default=None)
 
@@ -174,11 +174,10 @@ class SpeechPlanner:
         return self._normalizer.may_skip(replace_surrogates(text))
 
     def take_skipped(self) -> Sequence[tuple[int, int]]:
-        """Ranges of the context's text that nothing speaks and that were not returned before, in order.
+        """Return the ranges of the context's text that are not spoken and were not returned before, in order.
 
-        Each holds at least one character that is neither white space nor punctuation; there is speech between any
-        two, or a flush. Markup that has no sound on purpose is not among it. Whatever has been skipped is known after
-        `flush` or `end`, most of it before.
+        Each has at least one character that is neither white space nor punctuation. Between two ranges there is speech
+        or a flush. Markup is not among them. All ranges are known after `flush` or `end`, most of them before.
         """
         return self._skipped.take()
 
@@ -267,7 +266,7 @@ def all_segments(planning: Planning) -> list[Segment]:
 
 
 def replace_surrogates(text: str) -> str:
-    """One replacement character for each lone surrogate, so that offsets hold and the text can be encoded."""
+    """Replace each lone surrogate by one replacement character: offsets stay, and the text can be encoded."""
     if text.isascii() or not any(map(is_surrogate, text)):
         return text
     return "".join("\ufffd" if is_surrogate(char) else char for char in text)

@@ -1,4 +1,4 @@
-"""Cut a stream of text into segments that are spoken one after another.
+"""Division of a stream of text into segments that are spoken one after another.
 
 The decision at each point depends on the characters so far and on nothing else, so any split of the stream into
 deltas gives the same segments. Look-ahead is bounded: a gap is judged when the character after it arrives, an
@@ -42,7 +42,7 @@ _BREAK_BEFORE = word_set(
 
 @dataclass(frozen=True, slots=True)
 class SegmenterConfig:
-    """Lengths in characters; a run of white space counts as one.
+    """Limits of segments. Lengths are in characters; a run of white space counts as one.
 
     Args:
         max_chars: no segment is longer, unless a single word (a URL) is.
@@ -69,14 +69,14 @@ class SegmenterConfig:
                 raise ConfigError(f"{name} must be at least 1", field=name)
 
     def sentence_limit(self, num_segments: int) -> int:
-        """Length from which a sentence end closes the segment after `num_segments` others."""
+        """Return the length from which a sentence end closes the segment after `num_segments` others."""
         if self.by_sentence:
             return 1
         ramp = self.first_min_chars << min(num_segments, 16)
         return min(ramp, max(self.min_chars, self.first_min_chars), max(1, self.max_chars // 2))
 
     def clause_limit(self, num_segments: int) -> int:
-        """Length from which a clause end closes the segment after `num_segments` others."""
+        """Return the length from which a clause end closes the segment after `num_segments` others."""
         if num_segments == 0:
             return min(self.first_min_chars, max(1, self.max_chars // 2))
         return min(self.clause_chars, max(1, self.max_chars * 3 // 5))
@@ -84,7 +84,7 @@ class SegmenterConfig:
 
 @dataclass(frozen=True, slots=True)
 class TextSegment:
-    """`text` is exactly the stream's characters `start` to `end`, white space included."""
+    """Segment of the stream: `text` is its characters from `start` to `end`, white space included."""
 
     text: str
     start: int
@@ -100,7 +100,7 @@ class _Gap:
 
 
 class Segmenter:
-    """Incremental: text goes in through `push`, segments come out of every method; their ranges tile the stream."""
+    """Incremental segmenter. Every method returns the segments that are complete; their ranges tile the stream."""
 
     def __init__(self, config: SegmenterConfig | None = None) -> None:
         self._config = config or SegmenterConfig()
@@ -126,9 +126,9 @@ class Segmenter:
         return self._num_visible > 0
 
     def sure_text(self, start: int) -> str:
-        """The pending text from `start` to the last place before which no cut will come, whatever follows.
+        """Return the pending text from `start` to the last gap before which no later text can cause a cut.
 
-        A gap becomes such a place when it is a better one to cut at than all those before it.
+        That is a gap at which a cut is better than at all gaps before it.
         """
         while self._num_weighed < len(self._gaps):
             gap = self._gaps[self._num_weighed]
@@ -183,7 +183,7 @@ class Segmenter:
     # One character at a time, hence the same result for every split.
 
     def _feed(self, char: str, segments: list[TextSegment]) -> int:
-        """Take one character; returns 1."""
+        """Add one character; return 1."""
         if self._resolve_undecided(over=char.isspace() or self._is_gap(char)):
             self._settle(segments)
         if self._is_gap(char):
@@ -197,7 +197,7 @@ class Segmenter:
         return 1
 
     def _extend_word(self, delta: str, index: int) -> int:
-        """Take what goes on with the last pending word, where feeding it would only append; how many characters."""
+        """Append the characters that continue the last word, if no decision depends on them; return their number."""
         if not self._chars or self._undecided is not None or self._chars[-1] not in _PLAIN_WORD:
             return 0
         num_free = self._config.max_chars - self._num_visible
@@ -240,7 +240,7 @@ class Segmenter:
         return (is_unspaced(char) or is_unspaced(before)) and begins_grapheme(before, char)
 
     def _resolve_undecided(self, *, over: bool) -> bool:
-        """Settle an ambiguous stop once the word after it is over or long enough; whether that was so."""
+        """Decide about an ambiguous stop once the word after it has ended or is long enough. Return True if decided."""
         gap = self._undecided
         if gap is None or not (over or len(self._chars) - gap.index >= _MAX_UNDECIDED):
             return False
@@ -257,7 +257,7 @@ class Segmenter:
         self._chars.append(char)
 
     def _settle(self, segments: list[TextSegment]) -> None:
-        """Cut for as long as the pending text asks for it."""
+        """Cut the pending text wherever it is long enough."""
         while (cut := self._best_cut()) is not None:
             self._cut(cut.index, segments, ends_sentence=cut.boundary is Boundary.SENTENCE)
 
@@ -292,12 +292,12 @@ class Segmenter:
         return score
 
     def _may_break(self, gap: _Gap) -> bool:
-        """Return True if the word after the gap counts. Early in a clause it does not: there it is better to go on."""
+        """Return True if the word after the gap affects the cut. Early in a clause, a later cut is better."""
         fill = gap.num_visible / self._config.max_chars
         return fill >= 0.5 or (fill >= _POOR_FILL and gap.boundary is not Boundary.WORD)
 
     def _least_score(self, gap: _Gap) -> float:
-        """The same where the word after the gap may not be complete."""
+        """Return the lowest score that the gap can have while the word after it may be incomplete."""
         fill = gap.num_visible / self._config.max_chars
         if fill > 1:
             return 1 - fill  # after a word that is too long by itself

@@ -11,7 +11,7 @@ _MAX_TOLD = 4
 
 
 def describe_skipped(ranges: Sequence[Range]) -> str:
-    """Return a notice that places in a text are not spoken; characters count from 1, and the first places are named."""
+    """Return a notice about ranges that are not spoken. It names the first ranges; characters count from 1."""
     told = ", ".join(
         f"{start + 1}" if end == start + 1 else f"{start + 1} to {end}" for start, end in ranges[:_MAX_TOLD]
     )
@@ -20,7 +20,7 @@ def describe_skipped(ranges: Sequence[Range]) -> str:
 
 
 class SkippedText:
-    """Collects ranges of the context's text, in order; those with no speech between them are one."""
+    """Collector of ranges of the context's text, in order. Ranges without speech between them are merged."""
 
     def __init__(self) -> None:
         self._found: list[Range] = []

@@ -1,4 +1,4 @@
-"""Text that is to be spelt out on request: sign by sign, digit by digit, or as a telephone number."""
+"""Spelling of text on request: sign by sign, digit by digit, or as a telephone number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXTENSION = re.compile(r"(?:extension|ext\.?|x\.?)\s*(?=\d)", re.IGNORECASE)
 
 
 def spell_out(text: str, kind: str, language: str) -> str | None:
-    """Return how `text` is said as `kind`, one of `KINDS`; None for another kind: then it is read like any text.
+    """Return `text` spelt out as `kind`, one of `KINDS`; None for another kind.
 
     In English signs have names; in another language digits have theirs, and signs are left out.
     """

@@ -1,4 +1,4 @@
-"""Division of spoken text that is too long for one segment: numbers and symbols grow when they are read out."""
+"""Division of spoken text that is too long for one segment. Numbers and symbols become longer when they are spoken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOO_SHORT = -1e6  # worse than any other score
 
 @dataclass(frozen=True, slots=True)
 class SpokenPart:
-    """Part of a normalised text: `start` is where its `source` begins in the whole; what follows it is relative.
+    """Part of a normalised text. `start` is the offset of its `source` in the whole; ranges are relative to it.
 
     `silent`: ranges of `source` that are in no word.
     """
@@ -31,7 +31,7 @@ def split_spoken(normalized: NormalizedText, max_chars: int) -> list[SpokenPart]
     """Return parts of at most `max_chars` spoken characters, of similar length and cut at the best places; none if
     nothing is spoken.
 
-    No part but the last has less than half of `max_chars` if another token fits: so far a part may be spoken before the
+    No part but the last is shorter than half of `max_chars` if another token fits: that much may be spoken before the
     rest is known.
 
     The sources of the parts tile the source. A single token that is too long by itself (a number of thirty digits)
@@ -46,7 +46,7 @@ def split_spoken(normalized: NormalizedText, max_chars: int) -> list[SpokenPart]
 
 
 def _groups(text: str, spans: list[Span], max_chars: int) -> Iterator[tuple[int, int]]:
-    """Ranges of spans whose spoken text, with its last pause, fits."""
+    """Yield ranges of spans whose spoken text, with its last pause, fits."""
     first = 0
     while first < len(spans):
         remaining = len(text) - spans[first].start
@@ -101,7 +101,7 @@ def _part(normalized: NormalizedText, spans: list[Span], first: int, last: int) 
 
 
 def _source_cut(source: str, spans: list[Span], index: int) -> int:
-    """Where the source of `spans[index]` begins, with the punctuation that opens its word."""
+    """Return where the source of `spans[index]` begins, with the punctuation that opens its word."""
     if index == 0:
         return 0
     if index == len(spans):
@@ -114,10 +114,10 @@ def _source_cut(source: str, spans: list[Span], index: int) -> int:
 
 
 def _divide(normalized: NormalizedText, span: Span, max_chars: int) -> list[Span]:
-    """`span`, or pieces of it that fit, cut at spoken spaces (or anywhere in a spoken word that is too long).
+    """Return `span`, or pieces of it that fit, cut at spoken spaces (or anywhere in a spoken word that is too long).
 
-    Every piece has a character of its own in the source that is neither silent nor white space nor a mark: a word to
-    belong to.
+    Every piece has a character of its own in the source that is neither silent nor white space nor a mark, so that it
+    belongs to a word.
     """
     budget = max(1, max_chars - 3)  # room for the pause after it
     if span.end - span.start <= budget:

@@ -1,4 +1,4 @@
-"""Puts spoken words and pauses together: spacing, one pause at a time, and the spans of the map."""
+"""Assembly of spoken words and pauses: spacing, one pause at a time, and the spans of the map."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Span(NamedTuple):
 
 
 class SpokenTextBuilder:
-    """Collects the output of one normalisation.
+    """Builder of the spoken text of one normalisation.
 
-    Pauses before the first word are dropped; of several pauses in a row the strongest stays. Punctuation that is given
-    as written stays whole: what closes or ends goes to the word before it, what opens to the word after it. Tokens that
+    Pauses before the first word are dropped; of several pauses in a row the strongest stays. Punctuation as written
+    stays whole: closing marks and stops go to the word before them, opening marks to the word after them. Tokens that
     come from one source character ("㎏%" is folded to "kg%", of which "g%" could be a token) share a span.
     """
 
@@ -43,18 +43,18 @@ class SpokenTextBuilder:
         self._is_blank = False  # the source has white space here
 
     def add_space(self, *, is_blank: bool) -> None:
-        """The words on both sides stay apart; `is_blank`: by white space of the source."""
+        """Separate the words on both sides. `is_blank`: the source has white space here."""
         self._space = True
         self._is_blank = self._is_blank or is_blank
 
     def add_pause(self, mark: str) -> None:
-        """A pause after the words so far."""
+        """Add a pause after the words so far."""
         if self.spans and not self._is_written and _strength(mark) > _strength(self._pause):
             self._pause = "。" if mark == "." and self._charset is None and is_cjk(self._last) else mark
         self._space = True
 
     def add_mark(self, text: str, *, opens: bool) -> None:
-        """Punctuation as written; `opens`: it belongs to the next word."""
+        """Add punctuation as written. `opens`: it belongs to the next word."""
         if self._opening:
             self._opening += " " * self._space + text
         elif opens:
@@ -67,9 +67,9 @@ class SpokenTextBuilder:
         self._space = self._is_blank = False
 
     def add_words(self, text: str, source_start: int, source_end: int, *, spaced: bool) -> bool:
-        """Spoken form of one source token, and whether anything is left of it within the charset.
+        """Add the spoken form of one source token. Return True if any of it is within the charset.
 
-        `spaced` keeps it apart from its neighbours even without white space.
+        `spaced`: separate it from its neighbours even without white space.
         """
         fitted = fit(text, self._charset)
         if fitted.startswith("'") and not text.startswith("'"):
@@ -86,7 +86,7 @@ class SpokenTextBuilder:
         return True
 
     def add_written(self, text: str, source_start: int, source_end: int) -> None:
-        """A word, a number or a sign as written, apart from its neighbours where the source has white space."""
+        """Add a word, a number or a sign as written, separated where the source has white space."""
         self._add(text, source_start, source_end, spaced=False)
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class SpokenTextBuilder:
         self._space = True
 
     def _joins(self, first: str) -> bool:
-        """CJK text has no spaces between its characters, nor after its punctuation."""
+        """Return True if no space belongs before `first`: CJK text has none between characters or after punctuation."""
         last = self._pause[-1:] or self._last
         if is_cjk_punctuation(last):
             return True

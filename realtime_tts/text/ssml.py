@@ -1,4 +1,4 @@
-"""The common subset of SSML, parsed strictly while it is still coming.
+"""Incremental and strict parser of the common subset of SSML.
 
 `speak` (which may be left out), `p`, `s`, `break`, `say-as`, `sub`, `prosody` with rate and volume are followed. Of all
 other elements (`emphasis`, `voice`, `lang`, `phoneme`, `audio`, `mark`, those of vendors) the content is spoken and the
@@ -47,7 +47,7 @@ _FOLLOWED = frozenset({"speak", "p", "s", "break", "say-as", "sub", "prosody", *
 
 @dataclass(slots=True)
 class _Element:
-    """An open one. `text` and `num_chars` are of what is held back in it, where it `holds`."""
+    """Open element. `text` and `num_chars` describe the text held back in it, if it `holds` text."""
 
     name: str
     speed: float
@@ -63,10 +63,10 @@ class _Element:
 
 
 class SsmlReader:
-    """Incremental reader of SSML: text in any pieces in, its parts out.
+    """Incremental reader of SSML: text deltas in, parts out.
 
-    Raises (while it is read, and at `finish`):
-        BadSSML: it is malformed, or an attribute has no such value; the message says at which character.
+    Raises (from `push` and `finish`):
+        BadSSML: the text is malformed, or an attribute has an invalid value; the message has the character's position.
     """
 
     is_holding = False  # never speakable text: only the rest of a tag or a substitution can follow
@@ -130,7 +130,7 @@ class SsmlReader:
     def _decode(self, entity: str) -> str:
         found = _ENTITY.fullmatch(entity)
         if found is None:
-            self._fail("no such entity")
+            self._fail("malformed entity")
         decimal, hexadecimal, name = found.groups()
         if name is not None:
             if name not in _ENTITIES:
@@ -138,7 +138,7 @@ class SsmlReader:
             return _ENTITIES[name]
         code = int(decimal) if decimal is not None else int(hexadecimal, 16)
         is_character = code in (9, 10, 13) or 32 <= code < 0xD800 or 0xE000 <= code <= 0x10FFFF
-        return chr(code) if is_character else self._fail("no such character")
+        return chr(code) if is_character else self._fail("the character's number is invalid")
 
     # ---- what they say -------------------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class SsmlReader:
         found: dict[str, str] = {}
         for name, value in _ATTRIBUTE.findall(text):
             if name in found:
-                self._fail(f"{name} is given twice")
+                self._fail(f"{name} is set twice")
             found[name] = re.sub(r"&[^;]*;?", lambda entity: self._decode(entity.group()), value[1:-1])
         return found
 
@@ -184,11 +184,11 @@ class SsmlReader:
             self._is_begun = self._is_over = False
             yield Break(True)
         if self._is_over or (name == "speak" and self._is_begun):
-            self._fail("<speak> is the first element and holds all others")
+            self._fail("<speak> must be the first element and contain all others")
         if self._open and self._open[-1].holds:
-            self._fail(f"<{self._open[-1].name}> holds text only")
+            self._fail(f"<{self._open[-1].name}> may contain text only")
         if len(self._open) == MAX_DEPTH:
-            self._fail(f"more than {MAX_DEPTH} elements within each other")
+            self._fail(f"more than {MAX_DEPTH} nested elements")
         self._is_begun = True
         outer = self._open[-1] if self._open else _Element("", 1.0, 1.0)
         element = _Element(name, outer.speed, outer.volume)
@@ -215,7 +215,7 @@ class SsmlReader:
 
     def _close(self, name: str, tag: str) -> Iterator[Piece]:
         if not self._open or self._open[-1].name != name:
-            self._fail(f"</{name[:64]}> closes what is not open")
+            self._fail(f"</{name[:64]}> has no open element")
         element = self._open.pop()
         self._num_silent -= name in _SILENT
         if element.holds:
@@ -241,13 +241,13 @@ class SsmlReader:
         if "time" in attributes:
             found = _DURATION.fullmatch(attributes["time"].strip())
             if found is None:
-                self._fail("the time of a <break> is like 400ms or 1.5s")
+                self._fail("the time of a <break> must be a duration such as 400ms or 1.5s")
             return pause_ms(found.group(1), found.group(2))
         strength = attributes.get("strength")
         if strength is None:
             return DEFAULT_PAUSE_MS
         if strength not in STRENGTHS_MS:
-            self._fail(f"the strength of a <break> is one of {', '.join(STRENGTHS_MS)}")
+            self._fail(f"the strength of a <break> must be one of {', '.join(STRENGTHS_MS)}")
         return STRENGTHS_MS[strength]
 
     def _rate(self, value: str) -> float:
@@ -259,14 +259,14 @@ class SsmlReader:
         elif _NUMBER.fullmatch(value):
             rate = float(value)
         else:
-            self._fail(f"a rate is like 90%, +10%, 1.2 or one of {', '.join(_RATES)}")
-        return rate if 0.25 <= rate <= 4 else self._fail("a rate is within 25% and 400%")
+            self._fail(f"a rate must be such as 90%, +10%, 1.2, or one of {', '.join(_RATES)}")
+        return rate if 0.25 <= rate <= 4 else self._fail("a rate must be between 25% and 400%")
 
     def _volume(self, value: str) -> float:
         if value in _VOLUMES:
             return _VOLUMES[value]
         if (decibels := _DECIBELS.fullmatch(value)) is None:
-            self._fail(f"a volume is like +6dB, -3.5dB or one of {', '.join(_VOLUMES)}")
+            self._fail(f"a volume must be such as +6dB, -3.5dB, or one of {', '.join(_VOLUMES)}")
         return min(2.0, float(10 ** (float(decibels.group(1)) / 20)))
 
     def _fail(self, problem: str) -> NoReturn:

@@ -1,5 +1,5 @@
-"""Parts that one normalisation leaves out: tokens that cannot be spoken or are dropped on purpose, and letters of a
-word that the model lacks."""
+"""Ranges that one normalisation does not speak: tokens that cannot be spoken or are dropped on purpose, and letters
+that the model cannot read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Range = tuple[int, int]
 
 
 class Unread:
-    """Collects ranges of the source, in order. Indices that go in are those of the folded text."""
+    """Collector of ranges of the source, in order. Arguments of its methods are indices of the folded text."""
 
     def __init__(self, folded: Folded) -> None:
         self._folded = folded
@@ -24,7 +24,7 @@ class Unread:
         self._last_end = -1
 
     def add_token(self, start: int, end: int, *, dropped: bool) -> None:
-        """The token from `start` to `end` is not read; `dropped`: on purpose."""
+        """Record that the token from `start` to `end` is not read. `dropped`: on purpose."""
         found = (self._folded.starts[start], self._folded.ends[end - 1])
         if self._folded.source[found[0] : found[1]] != " " and any(
             map(has_content, self._folded.source[found[0] : found[1]])
@@ -39,7 +39,7 @@ class Unread:
         return self._last_end == index
 
     def add_missing_letters(self, start: int, end: int, read_as: str, charset: frozenset[str]) -> None:
-        """The token is read as `read_as`, without those of its characters that `charset` has nothing for."""
+        """Record the characters of a token, read as `read_as`, that have no spelling within `charset`."""
         text, starts = self._folded.text, self._folded.starts
         while start < end:
             after = start + 1

@@ -1,4 +1,4 @@
-"""Words of a segment, and the relative time that each takes to say."""
+"""Words of a segment, and their relative durations."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _CJK_WEIGHT = 4.0  # a syllable per character
 
 
 class Word(NamedTuple):
-    """`text` is the context's text from `start` to `end`; `weight` its relative duration, with its pause.
+    """Word: `text` is the context's text from `start` to `end`; `weight` is its relative duration, with its pause.
 
-    `spoken_start`, `spoken_end`: which characters of its segment's text say it; the pause after it is not among them.
+    `spoken_start`, `spoken_end`: range of its reading in the segment's text, without the pause after it.
     """
 
     text: str
@@ -55,7 +55,7 @@ class _Chunk:
     spoken_end: int = 0
 
     def add(self, weight: float, spoken_start: int, spoken_end: int) -> None:
-        """More of it, further to the right."""
+        """Add a part of the reading, further to the right."""
         if self.weight == 0:
             self.spoken_start = spoken_start
         self.weight += weight
@@ -131,7 +131,7 @@ def _pause_weight(text: str, start: int, end: int) -> float:
 
 
 def _spoken_weight(spoken: str) -> float:
-    """Characters, with a CJK one for a syllable and the pauses inside; at least one, for the gap to the next word."""
+    """Return the weight of a reading: characters (a CJK one is a syllable), pauses inside, and 1 for the gap."""
     return 1.0 + sum(map(_char_weight, spoken))
 
 
@@ -158,8 +158,8 @@ def _blank(source: str, silent: tuple[Range, ...]) -> str:
 
 
 def _chunks(source: str) -> list[tuple[int, int]]:
-    """Ranges without white space, cut around characters of scripts without spaces; these keep the punctuation after
-    them."""
+    """Return ranges without white space, cut around characters of scripts without spaces, which keep the punctuation
+    after them."""
     chunks: list[tuple[int, int]] = []
     for run in _RUN.finditer(source):
         start = run.start()

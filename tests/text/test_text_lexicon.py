@@ -147,8 +147,8 @@ def test_any_entries_and_any_text(entries: dict[str, str], text: str) -> None:
     [
         ({"": "x"}, "no word"),
         (dict.fromkeys([" \u200b"], "x"), "no word"),
-        ({"nginx": ""}, "says nothing"),
-        ({"nginx": "... !"}, "says nothing"),
+        ({"nginx": ""}, "nothing to speak"),
+        ({"nginx": "... !"}, "nothing to speak"),
         ({"x" * (MAX_WORD_CHARS + 1): "x"}, "at most 64"),
         ({"x": "x" * (MAX_RESPELLING_CHARS + 1)}, "at most 200"),
         ({"a b c d e f g h i": "x"}, "more than 16"),
@@ -186,14 +186,17 @@ def test_pls_has_words_as_they_are_written() -> None:
     ("text", "message"),
     [
         ("", "neither JSON nor PLS"),
-        ("[]", "is an object"),
+        ("[]", "must be an object"),
         ("[" * 100_000, "neither JSON nor PLS"),
-        ('{"a": 1}', "no respelling"),
-        ('{"a": {"phones": "eɪ"}}', "no respelling"),
+        ('{"a": 1}', "must have a string"),
+        ('{"a": {"phones": "eɪ"}}', "must have a string"),
         ("<lexicon>", "not well-formed"),
-        ("<html/>", "root of PLS"),
+        ("<html/>", "root element of PLS"),
         ("<lexicon><lexeme><alias>x</alias></lexeme></lexicon>", "no <grapheme>"),
-        ("<lexicon><lexeme><grapheme>a</grapheme><phoneme>eɪ</phoneme></lexeme></lexicon>", "phones mean nothing"),
+        (
+            "<lexicon><lexeme><grapheme>a</grapheme><phoneme>eɪ</phoneme></lexeme></lexicon>",
+            "phonemes are not supported",
+        ),
         ('<!DOCTYPE l [<!ENTITY a "b">]><lexicon/>', "document type"),
     ],
 )

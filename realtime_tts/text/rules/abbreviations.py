@@ -1,4 +1,4 @@
-"""Abbreviations that are read in full; some mean different things in different places."""
+"""Abbreviations that are read in full. The reading of some depends on the context."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _is_number(name: str, following: str) -> bool:
 
 
 def _is_code(word: str) -> bool:
-    """ "A12": what else a number may look like."""
+    """ "A12": a code in place of a number."""
     return word[:1].isupper() and any(map(str.isdecimal, word))
 
 

@@ -45,7 +45,7 @@ def spell(letters: str) -> str:
 
 
 def read_caps(word: str, scan: Scan) -> str:
-    """One part of a word: spelt out if it is an initialism, unchanged otherwise."""
+    """Return a part of a word, spelt out if it is an initialism."""
     plural = _PLURAL.fullmatch(word)
     if plural and is_initialism(plural.group(1)):
         return f"{spell(plural.group(1))}'s"

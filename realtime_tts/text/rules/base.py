@@ -27,12 +27,16 @@ POSSESSIVE = "'s"  # joins the word before it: "2025's"
 
 
 class SpokenToken(NamedTuple):
-    """`end` is the index after it. A pause, words, or with an empty `text` nothing to say (`spaced`: a gap).
+    """Token and its reading: words, a pause, or with an empty `text` nothing.
 
-    `dropped`: a rule knows it and says nothing for it on purpose (a link's target, a tag, an emoticon).
-    `as_written`: the model is given the source's own characters, with the spaces that are there; `text` tells which
-    they are. A pause that is `as_written` is punctuation; `opens`: it belongs to the word after it.
-    `added`: number of characters by which a lexicon has made it longer.
+    Attributes:
+        end: index after the token.
+        spaced: white space separates the reading from its neighbours.
+        dropped: a rule reads the token as nothing on purpose (a link's target, a tag, an emoticon).
+        as_written: the model receives the source's own characters, with the source's spaces. Such a pause is
+            punctuation.
+        opens: the punctuation belongs to the word after it.
+        added: number of characters by which a lexicon has made the text longer.
     """
 
     text: str
@@ -46,25 +50,25 @@ class SpokenToken(NamedTuple):
 
 
 class Respellings(NamedTuple):
-    """LexiconChain, and the function that returns how a respelling is spoken."""
+    """Lexicons, and the function that returns how a respelling is spoken."""
 
     lexicons: LexiconChain
     speak: Callable[[str], str]
 
 
 class Scan:
-    """The folded text of one normalisation and what rules may ask about the surroundings.
+    """Folded text of one normalisation, and queries of the rules about the surroundings of a token.
 
     Args:
         language: primary language subtag.
-        spell: whether acronyms are spelt out as single letters.
-        respellings: come before all rules.
+        spell: acronyms are spelt out as single letters.
+        respellings: lexicons, which precede all rules.
 
     Attributes:
-        text: as far as it is known.
-        is_open: more may follow.
-        saw_end: whether what was asked since this was last False may be answered otherwise when more follows.
-        index: of the token that is being read.
+        text: the text received so far.
+        is_open: more text may follow.
+        saw_end: later text may change the answer to a query since this was last set to False.
+        index: index of the current token.
     """
 
     def __init__(self, language: str, *, spell: bool, respellings: Respellings | None = None) -> None:
@@ -102,7 +106,7 @@ class Scan:
         return SpokenToken(spoken, end, spaced=not is_joined, added=max(0, len(spoken) - len(word)))
 
     def starts_given(self, start: int, end: int) -> int:
-        """Where in the word from `start` to `end`, behind a hyphen, a lexicon has an entry; `end` if nowhere."""
+        """Return where a lexicon entry begins behind a hyphen of the word from `start` to `end`, or `end`."""
         hyphen = self.text.find("-", start, end) if self._respellings is not None else -1
         while hyphen >= 0:
             if self._respelt(hyphen + 1) is not None:
@@ -118,7 +122,7 @@ class Scan:
         return found
 
     def close(self) -> None:
-        """The text is over."""
+        """Record that no text follows."""
         self.is_open = False
 
     def match(self, pattern: ReachingPattern, index: int) -> re.Match[str] | None:
@@ -128,7 +132,7 @@ class Scan:
         return pattern.match(self.text, index)
 
     def ahead(self, index: int, length: int) -> str:
-        """At most `length` characters from `index`."""
+        """Return at most `length` characters from `index`."""
         if index + length > len(self.text):
             self.saw_end = True
         return self.text[index : index + length]

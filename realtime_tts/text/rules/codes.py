@@ -1,4 +1,4 @@
-"""Identifiers of letters and digits (order numbers, flights, parts): read out sign by sign, a pause between groups."""
+"""Identifiers of letters and digits (order numbers, flights, parts), read sign by sign, with pauses between groups."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _digits_first(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _aircraft(match: re.Match[str], scan: Scan) -> str | None:
-    """ "747-400": no range goes down; "737-800" is as well known."""
+    """ "747-400": a range does not fall; "737-800" is known by its first number."""
     first, second = match.groups()
     if second >= first and not re.fullmatch("7[0-8]7", first):
         return None

@@ -89,7 +89,7 @@ def _range(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def _between(name: str) -> str:
-    """The pattern of a range; in lower case ("mon-fri") only without spaces."""
+    """Return the pattern of a range; in lower case ("mon-fri") only without spaces."""
     return rf"(?:{name}\.? [-–] {name}|(?i:{name}\.?[-–—]{name})){END}{_STOP}"
 
 

@@ -45,7 +45,7 @@ def all_local_rules() -> tuple[RuleList, ...]:
 
 
 class _Reader:
-    """Readings of one language for what its rules find."""
+    """Rules of one language, and the readings of their matches."""
 
     def __init__(self, language: str, locale: Locale) -> None:
         self._language = language

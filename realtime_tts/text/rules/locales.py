@@ -1,7 +1,7 @@
 """Spoken forms of units, currencies, months, abbreviations and signs by language.
 
-A table is a string of entries ``names=spoken; …``, of which each may have several names. A noun is ``singular|plural``,
-or one form in which ``+`` stands for the s of the plural; ``(f)`` marks a feminine noun.
+A table is a string of entries ``name, name=spoken; …``. A noun is ``singular|plural``, or one form in which ``+``
+stands for the s of the plural; ``(f)`` marks a feminine noun.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Currency(NamedTuple):
 
 
 def word_table(text: str) -> dict[str, str]:
-    """Return what is said for each name in the table."""
+    """Return the spoken form of each name in the table."""
     entries = (entry.partition("=") for entry in text.split(";"))
     return {name.strip(): spoken.strip() for names, _, spoken in entries for name in names.split(",")}
 

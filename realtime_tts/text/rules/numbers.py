@@ -1,4 +1,4 @@
-"""Plain numbers and what sticks to them: ordinals, decades, fractions, versions, serials, signs, Roman numerals."""
+"""Plain numbers and their suffixes: ordinals, decades, fractions, versions, serials, signs, Roman numerals."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _leading_point(match: re.Match[str], scan: Scan) -> str | None:
 
 
 def roman_value(text: str) -> int | None:
-    """The value of a well-formed Roman numeral up to 399, else None."""
+    """Return the value of a well-formed Roman numeral up to 399, else None."""
     if not _ROMAN.fullmatch(text):
         return None
     values = [_ROMAN_VALUES[char] for char in text]

@@ -9,7 +9,7 @@ _PAUSES = {",": ",", ";": ";", ":": ":", "—": "—", "(": ",", ")": ",", "[": 
 
 
 def pause_token(text: str, index: int) -> SpokenToken:
-    """The pause, the gap or the nothing at `index`, a character that no word begins with."""
+    """Return the pause or the gap at `index`, a character that no word begins with."""
     char = text[index]
     after = text[index + 1] if index + 1 < len(text) else " "
     if char == " " and not after.isspace():
@@ -42,7 +42,7 @@ def _white_space(text: str, index: int) -> SpokenToken:
 
 
 def _stops(text: str, index: int) -> SpokenToken:
-    """A run of stops is one pause: the strongest of them, "..." for dots alone."""
+    """Return one pause for a run of stops: the strongest of them, "..." for dots alone."""
     end = index
     while end < len(text) and text[end] in ".!?":
         end += 1

@@ -1,4 +1,4 @@
-"""Detection of matches that text still to come could change.
+"""Detection of matches that later text could change.
 
 Text that is still being written may be spoken only as far as its reading is settled: "$5" may become "$5 million". A
 pattern that fails after its last piece tries every way to match. `regex` reports a partial match if one of them reads

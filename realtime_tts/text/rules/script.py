@@ -1,4 +1,4 @@
-"""Script read at a place: the letters around digits and symbols decide how these are said."""
+"""Script of the text around an index: the nearest letters decide how digits and symbols are read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from realtime_tts.text.characters import is_foreign_letter, is_greek
 
 
 class Script:
-    """Asked for indices that never fall, of a text that may grow between: each character is looked at a few times."""
+    """Script of one text, which may grow between queries. Indices of queries never decrease: the work is linear."""
 
     def __init__(self) -> None:
         self._num_read = 0

@@ -1,4 +1,4 @@
-"""Symbols that have a name, and those that are silent: operators, signs, emoticons, Markdown."""
+"""Symbols with a name (operators, signs), and silent ones (emoticons, Markdown)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Table of rules, and the function that finds the token at an index.
 
-Order matters: a rule stands before those that would read part of its tokens differently (dates before fractions,
-money before plain numbers). What no rule claims is a word, a pause or nothing.
+Order matters: a rule precedes those that would read part of its tokens differently (dates before fractions, money
+before plain numbers). Text that no rule claims is a word, a pause or silent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SYMBOL_RULES = RuleList((
 
 
 def compile_rules() -> None:
-    """All that `find_token` would compile when it is first needed: 150 ms, at once."""
+    """Compile all patterns of `find_token` now instead of at their first use. Takes about 150 ms."""
     for rules in (DIGIT_RULES, LETTER_RULES, SYMBOL_RULES, MARKUP, *all_local_rules()):
         rules.compile()
     for pattern in (NUMBER, *REACHING):
@@ -49,10 +49,9 @@ def compile_rules() -> None:
 
 
 def find_token(scan: Scan, index: int) -> SpokenToken:
-    """The token at `index` of `scan.text`; always at least one character long.
+    """Return the token at `index` of `scan.text`; at least one character long.
 
-    While the text is open the token is settled if `scan.saw_end` stays False and text is known after it: then it is
-    found whatever follows.
+    While the text is open, later text cannot change the token if `scan.saw_end` stays False and text is known after it.
     """
     scan.index = index
     char = scan.text[index]
@@ -93,7 +92,7 @@ def _try_local_rules(scan: Scan, index: int) -> SpokenToken | None:
 
 
 def _plain_number(scan: Scan, index: int) -> SpokenToken:
-    """Digits where English does not apply and the model has none: by num2words, else dropped with the rest."""
+    """Return digits in words of another language, for a model that reads no digits."""
     end = index
     while end < len(scan.text) and end - index < 40 and scan.text[end].isdecimal():
         end += 1

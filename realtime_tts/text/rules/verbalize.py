@@ -31,7 +31,7 @@ def cardinal(number: str) -> str:
 
 
 def number(text: str) -> str:
-    """A cardinal or a decimal: "3.14" → "three point one four"."""
+    """Return a cardinal or a decimal in words: "3.14" → "three point one four"."""
     whole, dot, fraction = text.partition(".")
     if not dot:
         return cardinal(whole)
@@ -52,7 +52,7 @@ def year(number: str) -> str:
 
 
 def digit_word(digit: str, language: str) -> str:
-    """One digit's name; the digit itself in a language that num2words does not know."""
+    """Return the name of a digit; the digit itself in a language that num2words does not know."""
     if language == "en":
         return _DIGITS[int(digit)]
     return foreign_words(str(int(digit)), language)
@@ -64,7 +64,7 @@ def digits(text: str) -> str:
 
 
 def pluralize(words: str) -> str:
-    """The last number word in the plural: "nineteen ninety" → "nineteen nineties"."""
+    """Return the words with the last one in the plural: "nineteen ninety" → "nineteen nineties"."""
     if words.endswith("y"):
         return words[:-1] + "ies"
     return words + ("es" if words.endswith("x") else "s")

@@ -38,7 +38,7 @@ _TRAILING = ".,;:!?)]}*_"
 
 
 def read_name(text: str, scan: Scan) -> str:
-    """Letters, digits and symbols of a name one after the other: "my_app-2" → "my underscore app dash two"."""
+    """Return the letters, digits and symbols of a name in words: "my_app-2" → "my underscore app dash two"."""
     return " ".join(filter(None, (_read_piece(piece, scan) for piece in _PIECE.findall(text))))
 
 
@@ -63,7 +63,7 @@ def _read_host(host: str, scan: Scan) -> str:
 
 
 def _read_path(path: str, scan: Scan) -> str:
-    """The readable part of what follows the host: no query, no fragment, no more than a dozen words."""
+    """Return the words of a URL after the host: no query, no fragment, at most `_MAX_PATH_WORDS` words."""
     plain = re.split(r"[?#]", path, maxsplit=1)[0].rstrip("/")
     if not plain:
         return ""

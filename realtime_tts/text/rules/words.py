@@ -14,7 +14,7 @@ _PLAIN = re.compile(r"[A-Za-z]{1,200}(?=[ ,.!?]|\Z)")
 
 
 def word_end(text: str, index: int) -> int:
-    """End of the word at `index`: letters and marks, with apostrophes and hyphens inside."""
+    """Return the end of the word at `index`: letters and marks, with apostrophes and hyphens inside."""
     plain = _PLAIN.match(text, index)
     if plain:
         return plain.end()
@@ -30,7 +30,7 @@ def word_end(text: str, index: int) -> int:
 
 
 def grapheme_end(text: str, index: int) -> int:
-    """End of the character at `index`, with its marks, of a script that has no spaces between words."""
+    """Return the end of the character at `index`, with its marks, of a script that has no spaces between words."""
     end = index + 1
     limit = min(len(text), index + _MAX_GRAPHEME)
     while (
@@ -41,7 +41,7 @@ def grapheme_end(text: str, index: int) -> int:
 
 
 def read_word(word: str, scan: Scan) -> str:
-    """A word as it is, or its acronyms letter by letter (each part of "API-based" by itself)."""
+    """Return a word, its acronyms letter by letter (each part of "API-based" separately)."""
     if not scan.spell or scan.language != "en":
         return word
     parts = word.split("-")

@@ -1,6 +1,6 @@
-"""Text that is given to the model as it is written: in languages and scripts that have no rules here.
+"""Tokens that the model receives as written, in languages and scripts without rules.
 
-Words, numbers, signs and punctuation stay as they are. Markup is left out, and pictographs, which are reported.
+Words, numbers, signs and punctuation stay as they are. Markup and pictographs are left out; pictographs are reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_HEADING = 6
 
 
 def written_token(scan: Scan, index: int) -> SpokenToken:
-    """Return the token at `index`, which is no white space."""
+    """Return the token at `index`, which is not white space."""
     text, char = scan.text, scan.text[index]
     if (number := scan.match(NUMBER, index)) is not None:
         return _written(text, index, number.end())
@@ -62,7 +62,7 @@ def _word(scan: Scan, index: int) -> SpokenToken:
 
 
 def _bullet_end(scan: Scan, index: int) -> int | None:
-    """Where the mark of a list, a heading or a quotation ends that begins at `index`, if one does."""
+    """Return the end of the mark of a list, a heading or a quotation that begins at `index`; None if there is none."""
     char = scan.text[index]
     if char not in _BULLETS:
         return None
