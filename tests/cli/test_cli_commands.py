@@ -247,7 +247,7 @@ def test_say_pauses_between_sentences_and_reads_a_lexicon(server: GatewayHarness
     )
     refused = in_process("lexicon", str(broken))
     assert (refused.returncode, refused.stderr.count(b"\n")) == (2, 1)
-    assert b"says nothing" in refused.stderr
+    assert b"nothing to speak" in refused.stderr
 
 
 def test_say_tells_what_it_leaves_out(server: GatewayHarness, tmp_path: Path) -> None:
