@@ -40,9 +40,17 @@ def speak(
     return harness
 
 
+@pytest.fixture(scope="module")
+def plain(tiny: LoadedModel) -> EngineHarness:
+    """All has been said, without padding, advancing or looking ahead."""
+    return speak(tiny, 0)
+
+
 @pytest.mark.parametrize(("padding", "advances"), [(3, False), (0, True), (2, True)])
-def test_padded_rows_change_nothing_nor_does_advancing(tiny: LoadedModel, padding: int, advances: bool) -> None:
-    plain, padded = speak(tiny, 0), speak(tiny, padding, advances)
+def test_padded_rows_change_nothing_nor_does_advancing(
+    tiny: LoadedModel, plain: EngineHarness, padding: int, advances: bool
+) -> None:
+    padded = speak(tiny, padding, advances)
     for number in range(len(TEXTS) + 1):
         expected = plain.pcm(f"r{number}")
         assert expected.size
@@ -54,9 +62,11 @@ def test_padded_rows_change_nothing_nor_does_advancing(tiny: LoadedModel, paddin
 
 @pytest.mark.parametrize("limits", [{}, {"full_streams": 1}, {"full_streams": 2}])
 @pytest.mark.parametrize("advances", [False, True])
-def test_looking_ahead_changes_nothing(tiny: LoadedModel, advances: bool, limits: dict[str, int]) -> None:
+def test_looking_ahead_changes_nothing(
+    tiny: LoadedModel, plain: EngineHarness, advances: bool, limits: dict[str, int]
+) -> None:
     """Nor does who shares a step with whom."""
-    plain, ahead = speak(tiny, 0), speak(tiny, 0, advances, looks_ahead=True, **limits)
+    ahead = speak(tiny, 0, advances, looks_ahead=True, **limits)
     for number in range(len(TEXTS) + 1):
         expected = plain.pcm(f"r{number}")
         np.testing.assert_allclose(ahead.pcm(f"r{number}"), expected, atol=1e-4 * np.abs(expected).max())
