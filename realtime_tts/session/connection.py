@@ -58,7 +58,7 @@ def close_slow() -> Close:
     return close_for(POLICY_VIOLATION, SlowConsumer("messages are not read"))
 
 
-class Connection:
+class ConnectionState:
     """State of one session's connection, and the deadlines that follow from it. Times are seconds of one clock.
 
     Attributes:

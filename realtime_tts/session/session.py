@@ -26,7 +26,7 @@ from realtime_tts.session.connection import (
     DRAINING,
     INTERNAL_ERROR,
     Close,
-    Connection,
+    ConnectionState,
     SessionState,
     close_for,
     close_slow,
@@ -79,7 +79,7 @@ class Session:
         self._refuse_new = refuse
         self._defaults = Choices()
         self._announced = False  # `SessionStarted` was posted
-        self._connection = Connection(config, now)
+        self._connection = ConnectionState(config, now)
         self._memory = MemoryLimit(config.max_session_bytes)
         self._contexts = ContextTable()
         self._sender = SessionSender(config)
@@ -231,7 +231,9 @@ class Session:
 
     def _open(self, message: messages.Text) -> Context:
         """Return a new context for its opening message, whose text is not added yet."""
-        self._check_new(message)
+        self._check_unused(message.context_id)
+        self._connection.check_new_context()
+        check_length(len(message.text), self.config.max_text_chars)
         settings = self._resolve(self._defaults, Choices(message.voice, message.audio, message.params))
         planner = self._make_planner(settings)
         if (refusal := self._find_no_room()) is not None:
@@ -255,11 +257,6 @@ class Session:
         self._contexts.rank(self.config.in_turn)
         self._memory.add_unknown()
         return context
-
-    def _check_new(self, message: messages.Text) -> None:
-        self._check_unused(message.context_id)
-        self._connection.check_new_context()
-        check_length(len(message.text), self.config.max_text_chars)
 
     def _find_no_room(self) -> RealtimeTTSError | None:
         """Return the error for which no context can be opened now, whatever its settings, or None. The rest of a
@@ -425,9 +422,8 @@ class Session:
         senders = self._contexts.sending() if state is SessionState.CONNECTED else []
         sent: list[messages.ServerMessage] = []
         try:
-            for message in self._sender.take(
-                senders, self._connection.now, math.inf if max_bytes is None else max_bytes
-            ):
+            limit_bytes = math.inf if max_bytes is None else max_bytes
+            for message in self._sender.take(senders, self._connection.now, limit_bytes):
                 sent.append(message)
                 self._sent(message)
         except SenderCrash as crash:
@@ -441,17 +437,15 @@ class Session:
         return sent
 
     def _sent(self, message: messages.ServerMessage) -> None:
-        # Audio was counted before, but may be a part of a larger queue entry.
-        self._memory.add(
-            RETAINED_BYTES
-            + (OBJECT_BYTES if isinstance(message, messages.AudioPackets) else 2 * message_bytes(message))
-        )
         if isinstance(message, messages.AudioPackets):
+            self._memory.add(RETAINED_BYTES + OBJECT_BYTES)  # the packets were counted when they were queued
             context = self._kept(message.context_id)
             context.begin_speaking()
             if context.sender.take_restart():
                 self._report_playback(context)
-        elif isinstance(message, messages.ContextDone):
+            return
+        self._memory.add(RETAINED_BYTES + 2 * message_bytes(message))
+        if isinstance(message, messages.ContextDone):
             context = self._kept(message.context_id)
             if context.state is not ContextState.DONE:
                 context.finish()
