@@ -37,7 +37,7 @@ def census(gateway: Gateway) -> dict[str, float]:
     return {
         "tasks": len(asyncio.all_tasks()),
         "busy_sessions": len(gateway.sessions),
-        "busy_connections": gateway.num_connections,
+        "busy_connections": gateway.admission.num_connections,
         "busy_requests": gateway.engine.num_requests,
         "busy_contexts": sum(live.num_unfinished for live in gateway.sessions.values()),
         "busy_engine_contexts": sum(stat.contexts for stat in stats),

@@ -12,8 +12,8 @@ from realtime_tts import __version__
 from realtime_tts.config import Settings
 from realtime_tts.dialects.native import NativeDialect
 from realtime_tts.server.admission.auth import is_loopback
+from realtime_tts.server.admission.peers import Peers
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.host.peers import Peers
 from realtime_tts.server.http import adapters, routes
 from realtime_tts.server.http.docs_page import mount_docs
 from realtime_tts.server.http.problems import install_problem_handlers, not_found_response
@@ -64,7 +64,7 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
     app.state.gateway = gateway
     install_problem_handlers(app)
     app.add_middleware(RequestIds)
-    if origins := gateway.authenticator.origins:
+    if origins := gateway.admission.authenticator.origins:
         # Browsers send a preflight before a key, and hide response headers that are not exposed. No cookies are used.
         app.add_middleware(
             CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=["*"]

@@ -185,8 +185,8 @@ async def serve_at(
         if server.started:
             await server.lifespan.shutdown()  # a forced exit skips it, and workers must end too
         await gateway.close()
-    if gateway.start_error is not None:
-        raise gateway.start_error
+    if gateway.availability.start_error is not None:
+        raise gateway.availability.start_error
     if not watcher.cancelled():
         watcher.result()
     if gateway.has_failed:
@@ -243,7 +243,7 @@ def describe(server: GatewayServer) -> dict[str, str]:
     catalogue, address = server.gateway.catalogue, server.address
     ready = catalogue.ready
     names = ", ".join(voice["id"] for voice in catalogue.voices()["voices"])
-    needs_key = server.gateway.authenticator.required
+    needs_key = server.gateway.admission.authenticator.required
     rows = {
         "Playground": address.url,
         "WebSocket": address.url.replace("http", "ws", 1) + "/v1/stream",
@@ -272,7 +272,7 @@ def _about_added(gateway: Gateway) -> str:
 async def _watch_start(gateway: Gateway, server: GatewayServer, on_ready: Callable[[GatewayServer, str], None]) -> None:
     await gateway.started.wait()
     try:
-        if gateway.start_error is not None:
+        if gateway.availability.start_error is not None:
             server.should_exit = True
         else:
             on_ready(server, server.address.url)

@@ -25,7 +25,7 @@ _PREFIX = "realtime-tts-"  # name prefix once the owner holds the lock; without 
 _NEW_PREFIX = ".realtime-tts-"  # name prefix before the lock is taken
 _SOCKET, _CLIENTS, _WORKER = "engine.sock", "clients.sock", "worker"
 _OURS = re.compile(r"(engine|clients|gateway-\d+|metrics-\d+)\.sock|worker|token-secret")
-_OUR_DIRECTORIES = ("figures", "holdings", "voices")
+_OUR_DIRECTORIES = ("figures", "voices")
 _MAX_NOTE_BYTES = 4096
 _KILLED_S = 5.0  # longest wait for a killed process; exceeded only if the kernel hangs
 

@@ -12,7 +12,7 @@ from stream_client import StreamClient, open_stream
 from websockets.exceptions import InvalidStatus
 
 from realtime_tts.server.admission.auth import create_key
-from realtime_tts.server.gateway import GatewayState
+from realtime_tts.server.admission.availability import GatewayState
 from realtime_tts.session.connection import SessionState
 
 MakeGateway = Callable[..., GatewayHarness]
@@ -50,7 +50,9 @@ async def test_a_socket_without_a_session_is_told_at_once(make_gateway: MakeGate
 async def test_a_first_frame_that_comes_after_the_drain_opens_nothing(make_gateway: MakeGateway, first: str) -> None:
     gateway = make_gateway()
     async with open_stream(gateway.ws_url) as client:
-        gateway.call(lambda: setattr(gateway.gateway, "state", GatewayState.DRAINING))  # and it was not told yet
+        gateway.call(
+            lambda: setattr(gateway.gateway.availability, "state", GatewayState.DRAINING)
+        )  # and it was not told yet
         await client.send(first, context_id="a", text="Hello there. ", session_id="s", contexts={})
         assert await client.until_closed() == (1001, "draining")
         assert not client.messages

@@ -103,11 +103,10 @@ async def test_voices_that_cannot_be_read_are_told_of_once_and_so_is_their_retur
         if (error := next(answers, asyncio.CancelledError())) is not None:
             raise error
 
-    monkeypatch.setattr("realtime_tts.server.gateway._FOLLOW_EVERY_S", 0)
-    monkeypatch.setattr(gateway, "_catalogue", object())
+    monkeypatch.setattr("realtime_tts.server.upkeep._FOLLOW_EVERY_S", 0)
     monkeypatch.setattr(gateway.voices, "refresh", refresh)
     with pytest.raises(asyncio.CancelledError):
-        await gateway._follow_voices()
+        await gateway._upkeep.follow_voices()
     told = [record.getMessage() for record in caplog.records if "voices_" in record.getMessage()]
     assert told == ["voices_unreadable", "voices_readable", "voices_unreadable"]
     assert CANARY not in caplog.text

@@ -119,7 +119,7 @@ class GatewayHarness:
         gateway = self.gateway
         return Usage(
             sessions=len(gateway.sessions),
-            connections=gateway.num_connections,
+            connections=gateway.admission.num_connections,
             requests=gateway.engine.num_requests,
             engine_contexts=sum(stats.contexts for stats in gateway.engine.stats),
             unfinished_contexts=sum(live.num_unfinished for live in gateway.sessions.values()),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from realtime_tts.config import ServerConfig
 from realtime_tts.errors import RateLimited
 from realtime_tts.server.admission.client import Client
 
@@ -66,6 +67,11 @@ class Quotas:
         self._fair_share_from = fair_share_from
         self._budgets: dict[tuple[str, str], CharacterBudget] = {}  # by key and token
         self._purge_at = _MIN_PURGE
+
+    @classmethod
+    def of(cls, config: ServerConfig, num_keys: int) -> Quotas:
+        """Return the account under the limits of a server's settings."""
+        return cls(num_keys, config.max_sessions_per_key, config.max_chars_per_minute, config.fair_share_from)
 
     # ---- places --------------------------------------------------------------------------------------------------
 

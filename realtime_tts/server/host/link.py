@@ -7,28 +7,29 @@ import contextlib
 import dataclasses
 import os
 import socket
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable
 
 from realtime_tts.errors import EngineLost, RealtimeTTSError
-from realtime_tts.server.admission.slot_counts import Board, SlotCounts
+from realtime_tts.server.admission.peers import Charge, Peers, owner_of
+from realtime_tts.server.admission.slots import Grant, Slot, SlotCounts, SlotRequest
 from realtime_tts.server.host.handover import ConnectionSender
 from realtime_tts.server.host.messages import (
     AdapterChanged,
     Begin,
-    Charge,
     Message,
     MessageDecoder,
     PeerNews,
     Report,
     Serving,
+    SlotAnswer,
+    SlotsUsed,
     VoicesChanged,
     WorkerLost,
     WorkerReady,
     encode_or_log,
 )
 from realtime_tts.server.host.pause import pause
-from realtime_tts.server.host.peers import Peers, owner_of
 from realtime_tts.workers.pool import COUNTED
 from realtime_tts.workers.recovery import DeviceReport
 
@@ -42,11 +43,6 @@ def receiver_path(directory: str, source: str, index: int) -> str:
     return os.path.join(directory, f"{source}-{index}.sock")
 
 
-def holdings_path(directory: str) -> str:
-    """Return the path of the directory of the board on which gateways share their counts of slots."""
-    return os.path.join(directory, "holdings")
-
-
 class HostLink(Peers):
     """Implementation of `workers.pool.Workers` for `EngineClient` and of `Peers` for the gateway.
 
@@ -54,6 +50,8 @@ class HostLink(Peers):
         begin: the host's first message.
         directory: directory of the host's sockets.
     """
+
+    decides_slots = True
 
     def __init__(
         self,
@@ -76,7 +74,11 @@ class HostLink(Peers):
         self._reader, self._writer, self._directory = reader, writer, directory
         self._num_gateways = begin.num_gateways
         self._decoder = decoder
-        self._board = Board(holdings_path(directory), begin.index, begin.num_gateways)
+        self._others = SlotCounts()
+        self._slot_requests: deque[tuple[Slot, asyncio.Future[None]]] = deque()  # without an answer yet
+        self._used = SlotsUsed(SlotCounts(), 0)  # as last reported
+        self._num_answers = 0
+        self._count_slots: Callable[[], SlotCounts] = SlotCounts
         self._sender = ConnectionSender()
         self._paths: dict[str, str] = {}  # socket paths of the ready workers, by name
         self._is_started = False
@@ -117,12 +119,14 @@ class HostLink(Peers):
 
     @property
     def others(self) -> SlotCounts:
-        return self._board.others
+        return self._others
 
-    @contextlib.contextmanager
-    def taking(self, look: Callable[[], SlotCounts]) -> Iterator[SlotCounts]:
-        with self._board.taking(look) as others:
-            yield others
+    async def request_slot(self, slot: Slot, request: SlotRequest) -> None:
+        self._report_slots()
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._slot_requests.append((slot, answered))
+        self._send(request)
+        await answered
 
     def charge(self, charge: Charge) -> None:
         self._charges[charge.tenant, charge.token, charge.max_chars_per_minute] += charge.num_chars
@@ -159,21 +163,21 @@ class HostLink(Peers):
                     self._take(message)
 
     async def report(
-        self, look: Callable[[], Report], hold: Callable[[], SlotCounts], connected: asyncio.Event
+        self, look: Callable[[], Report], count_slots: Callable[[], SlotCounts], connected: asyncio.Event
     ) -> None:
-        """Report to the host, and publish this gateway's counts for its peers, until cancelled.
+        """Report to the host until cancelled.
 
         Args:
             look: returns a report without charges, which are added here.
-            hold: returns the slots that this gateway uses.
+            count_slots: returns the slots that this gateway uses.
             connected: set when a connection arrives; this method clears it. A gateway without connections checks for
                 changes only then, and every `SIGN_OF_LIFE_S`.
         """
         clock = asyncio.get_running_loop().time
         told, told_at = None, 0.0
+        self._count_slots = count_slots
         while True:
-            held = hold()
-            self._board.write(held)
+            self._report_slots()
             charges, self._charges = self._charges, Counter()
             report = dataclasses.replace(
                 look(), charges=[Charge(*owner, num_chars) for owner, num_chars in charges.items()]
@@ -182,10 +186,17 @@ class HostLink(Peers):
                 told, told_at = dataclasses.replace(report, charges=[]), clock()
                 if not self._send(report):
                     self._send(told)  # without the charges: the host kills a gateway that does not report
-            if report.num_open or report.charges or held != SlotCounts():
+            if report.num_open or report.charges or self._used.counts != SlotCounts():
                 await asyncio.sleep(_LOOK_EVERY_S)
                 continue
             await pause(SIGN_OF_LIFE_S, connected)
+
+    def _report_slots(self) -> None:
+        """Report the slots of this gateway if they have changed."""
+        used = SlotsUsed(self._count_slots(), self._num_answers)
+        if used != self._used:
+            self._used = used
+            self._send(used)
 
     def _take(self, message: Message) -> None:
         if isinstance(message, WorkerReady):
@@ -197,11 +208,17 @@ class HostLink(Peers):
                 self.on_lost(message.name, None)
         elif isinstance(message, PeerNews):
             self.num_restarts, self.totals = message.num_restarts, dict(message.totals)
-            self.devices = message.devices
+            self.devices, self._others = message.devices, message.counts
             for charge in message.charges:
-                self.on_charge(charge)
+                self.listener.charged(charge)
+        elif isinstance(message, SlotAnswer):
+            slot, answered = self._slot_requests.popleft()
+            slot.grant = Grant(message.grant)
+            self._num_answers += 1
+            if not answered.done():  # else the connection has ended
+                answered.set_result(None)
         elif isinstance(message, VoicesChanged):
-            self.on_voices_changed()
+            self.listener.voices_changed()
         elif isinstance(message, AdapterChanged):
             self._adapter_changed(message)
 
@@ -214,7 +231,7 @@ class HostLink(Peers):
         if message.index == self.index:
             self._untold_adapters[message.name] -= 1
         elif not self._untold_adapters[message.name]:
-            self.on_adapter_changed(message.name, message.directory)
+            self.listener.adapter_changed(message.name, message.directory)
 
     def _send(self, message: Message) -> bool:
         """Send a message; return False if it cannot be encoded."""

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any
+from collections import Counter
+from typing import Any, get_args
 
 import msgpack
 
 from realtime_tts.errors import WireError
+from realtime_tts.server.admission.peers import Charge
+from realtime_tts.server.admission.slots import SlotCounts, SlotRequest
 from realtime_tts.server.logs import log_event
 from realtime_tts.workers.recovery import DeviceReport, DeviceState
 
 logger = logging.getLogger(__name__)
 
 _MAX_BYTES = 16 * 1024 * 1024
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Charge:
-    """Characters that a key, or one of its tokens, has used since the last message about it."""
-
-    tenant: str
-    token: str
-    max_chars_per_minute: int  # of the token
-    num_chars: int
 
 
 # ---- host → gateway ----------------------------------------------------------------------------------------------
@@ -58,12 +51,20 @@ class WorkerLost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PeerNews:
-    """Characters that the other gateways have charged, the engine's counters, and the state of the devices."""
+    """Charges and slots of the other gateways, the engine's counters, and the state of the devices."""
 
     charges: list[Charge]
+    counts: SlotCounts
     num_restarts: int
     totals: dict[str, float]
     devices: list[DeviceReport]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlotAnswer:
+    """Answer to a `SlotRequest`, in their order. `grant`: value of a `Grant`."""
+
+    grant: str
 
 
 # ---- gateway → host ----------------------------------------------------------------------------------------------
@@ -91,6 +92,14 @@ class Report:
     num_open: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlotsUsed:
+    """Slots that the gateway uses; they include those granted by the first `num_answers` answers."""
+
+    counts: SlotCounts
+    num_answers: int
+
+
 # ---- both ways ---------------------------------------------------------------------------------------------------
 
 
@@ -112,11 +121,20 @@ class AdapterChanged:
     index: int
 
 
-Message = Begin | WorkerReady | WorkerLost | PeerNews | Serving | Report | VoicesChanged | AdapterChanged
-_TYPES: dict[str, type[Any]] = {
-    cls.__name__: cls
-    for cls in (Begin, WorkerReady, WorkerLost, PeerNews, Serving, Report, VoicesChanged, AdapterChanged)
-}
+Message = (
+    Begin
+    | WorkerReady
+    | WorkerLost
+    | PeerNews
+    | SlotAnswer
+    | Serving
+    | Report
+    | SlotsUsed
+    | SlotRequest
+    | VoicesChanged
+    | AdapterChanged
+)
+_TYPES: dict[str, type[Any]] = {cls.__name__: cls for cls in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:
@@ -162,6 +180,8 @@ class MessageDecoder:
 def _message(name: str, fields: dict[str, Any]) -> Message:
     if "charges" in fields:
         fields["charges"] = [Charge(**charge) for charge in fields["charges"]]
+    if "counts" in fields:
+        fields["counts"] = SlotCounts(**{of: Counter(counts) for of, counts in fields["counts"].items()})
     if "devices" in fields:
         fields["devices"] = [DeviceReport(**{**raw, "state": DeviceState(raw["state"])}) for raw in fields["devices"]]
     message: Message = _TYPES[name](**fields)

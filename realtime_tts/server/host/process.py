@@ -28,23 +28,26 @@ from realtime_tts.contract.watch import watch
 from realtime_tts.errors import EngineStartError, InternalError, RealtimeTTSError, WireError
 from realtime_tts.server.admission.auth import Authenticator
 from realtime_tts.server.admission.connection_limiter import Acceptor, ConnectionLimiter, max_connections
-from realtime_tts.server.admission.slot_counts import clear
+from realtime_tts.server.admission.peers import Charge
+from realtime_tts.server.admission.quota import Quotas
+from realtime_tts.server.admission.slots import SlotRequest
 from realtime_tts.server.host.handover import ConnectionSender
-from realtime_tts.server.host.link import SIGN_OF_LIFE_S, holdings_path, receiver_path
+from realtime_tts.server.host.link import SIGN_OF_LIFE_S, receiver_path
 from realtime_tts.server.host.messages import (
     AdapterChanged,
     Begin,
-    Charge,
     Message,
     MessageDecoder,
     PeerNews,
     Report,
     Serving,
+    SlotsUsed,
     VoicesChanged,
     WorkerLost,
     WorkerReady,
     encode_or_log,
 )
+from realtime_tts.server.host.slot_table import SlotTable
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.run import Address, bind
 from realtime_tts.speech.voice_store import open_store
@@ -57,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 GATEWAY_COMMAND = (sys.executable, "-m", "realtime_tts.server.host.gateway_process")
 _READ_BYTES = 256 * 1024
-_TELL_AFTER_S = 0.005  # changes within this time are sent together
+_TELL_AFTER_S = 0.01  # changes within this time are sent together
 _HANG_S = 5.0
 _START_S = 60.0  # time limit for a gateway's first report
 _SILENT_S = 4 * SIGN_OF_LIFE_S
@@ -122,12 +125,14 @@ class Host:
         on_ready: Callable[[Host, dict[str, str]], None],
         command: Sequence[str] = GATEWAY_COMMAND,
     ) -> None:
-        Authenticator(settings.server)  # raises for invalid settings now
+        num_keys = Authenticator(settings.server).num_keys  # raises for invalid settings now
         if (store := open_store(settings.server.voices_dir, settings.server.voice_consent)) is not None:
             store.close()
         self.workers, self._on_ready, self._command = workers, on_ready, tuple(command)
         self._settings = settings
         self._gateways = [_Gateway(index) for index in range(settings.server.gateways)]
+        quotas = Quotas.of(settings.server, num_keys)
+        self._slot_table = SlotTable(settings.server.gateways, quotas.max_sessions)
         self._worker_paths: dict[str, str] = {}
         self._adapters = dict(settings.engine.adapters)  # directories of the loaded adapters, by name
         self._directory: SocketDirectory
@@ -214,7 +219,6 @@ class Host:
         """Return the settings for the gateways: shared files instead of per-process state, and limits divided."""
         server, path = settings.server, self._directory.path
         os.mkdir(os.path.join(path, "figures"))
-        os.mkdir(holdings_path(path))
         if not server.token_secret_file:
             secret = os.path.join(path, "token-secret")
             with open(secret, "w", encoding="ascii") as file:
@@ -270,7 +274,8 @@ class Host:
                 gateway.writer.transport.abort()
             await end_child(process)
             mark_process_dead(gateway.index, os.path.join(self._directory.path, "figures"))
-            clear(holdings_path(self._directory.path), gateway.index)
+            self._slot_table.clear(gateway.index)
+            self._tell_soon()
             gateway.forget()
 
     async def _spawn(self, control: int) -> asyncio.subprocess.Process:
@@ -341,6 +346,11 @@ class Host:
                 self._charge(gateway, message.charges)
                 self._tell_soon()
             self._start_accepting()
+        elif isinstance(message, SlotsUsed):
+            self._slot_table.report(gateway.index, message)
+            self._tell_soon()
+        elif isinstance(message, SlotRequest):
+            gateway.send(self._slot_table.answer(gateway.index, message))
         elif isinstance(message, VoicesChanged):
             for other in self._gateways:
                 if other is not gateway:
@@ -382,6 +392,7 @@ class Host:
         gateway.send(
             PeerNews(
                 [Charge(*owner, num_chars) for owner, num_chars in charges.items()],
+                self._slot_table.others(gateway.index),
                 self.workers.num_restarts,
                 self.workers.totals,
                 self.workers.devices,

@@ -56,7 +56,7 @@ async def list_adapters(request: Request) -> schemas.AdapterList:
 async def load_adapter(request: Request, client: KeyHolder) -> schemas.Adapter:
     wanted = await read_body(request, schemas.AdapterName)
     gateway = get_gateway(request)
-    gateway.check_ready()
+    gateway.availability.check()
     loaded = await gateway.adapters.load_by_name(wanted.name)
     log_event(logger, logging.INFO, "adapter_loaded", adapter=loaded.name, key=client.tenant or None)
     return _described(loaded)

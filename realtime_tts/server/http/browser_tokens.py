@@ -38,7 +38,7 @@ def make_token(gateway: Gateway, client: Client, wanted: schemas.TokenRequest, r
         max_sessions=wanted.max_sessions,
         max_chars_per_minute=wanted.max_chars_per_minute,
     )
-    token, expires_at = gateway.authenticator.tokens.issue(holder, wanted.ttl_s, time.time())
+    token, expires_at = gateway.admission.authenticator.tokens.issue(holder, wanted.ttl_s, time.time())
     log_event(logger, logging.INFO, "token_issued", key=client.tenant or None, token=holder.token, ttl_s=wanted.ttl_s)
     response.headers["cache-control"] = "no-store"
     return schemas.Token(token=token, expires_at=expires_at)

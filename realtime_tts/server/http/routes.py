@@ -98,7 +98,7 @@ def authorize(request: Request) -> Client:
     """Raises:
     InvalidRequest, Unauthorized, Forbidden
     """
-    return get_gateway(request).identify(request)
+    return get_gateway(request).admission.identify(request)
 
 
 def authorize_owner(request: Request) -> Client:
@@ -119,14 +119,14 @@ def check_origin(request: Request) -> None:
     """Raises:
     InvalidRequest, Forbidden
     """
-    get_gateway(request).authenticator.check_origin(request.headers)
+    get_gateway(request).admission.authenticator.check_origin(request.headers)
 
 
 def check_metrics_host(request: Request) -> None:
     """Raises:
     InvalidRequest, Forbidden
     """
-    get_gateway(request).authenticator.check_metrics_host(request.headers)
+    get_gateway(request).admission.authenticator.check_metrics_host(request.headers)
 
 
 NEEDS_KEY = (*_CREDENTIALS, Depends(authorize))
@@ -156,16 +156,16 @@ readiness = APIRouter(tags=["operation"])
 )
 async def readyz(request: Request) -> Readiness:
     gateway = get_gateway(request)
-    gateway.check_ready()
+    gateway.availability.check()
     return Readiness(
-        status="busy" if gateway.lateness.pace is Pace.LATE else "ready",
+        status="busy" if gateway.admission.lateness.pace is Pace.LATE else "ready",
         workers=gateway.engine.num_ready,
         devices=[
             schemas.Device(worker=each.worker, device=each.device, state=each.state.value, losses=each.losses)
             for each in gateway.engine.devices
         ],
         sessions=gateway.num_sessions,
-        late_ms=round(1000 * gateway.lateness.typical_s, 1),
+        late_ms=round(1000 * gateway.admission.lateness.typical_s, 1),
     )
 
 

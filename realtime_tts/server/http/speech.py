@@ -197,7 +197,7 @@ class HttpSpeech:
         """
         self._added_chars += segment.added_chars
         check_added(self._added_chars, self._gateway.settings.server.max_text_chars)
-        self._gateway.charge_added(self._client, segment.added_chars)
+        self._gateway.admission.charge_added(self._client, segment.added_chars)
 
     async def _encode(self, stream: SpeechStream, pcm: bytes) -> bytes:
         # Resampling costs less than a change to a thread and back.

@@ -89,27 +89,27 @@ class SpeechResponse(StreamingResponse):
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        speech = self._speech
+        speech, admission = self._speech, self._gateway.admission
         socket: RequestProtocol | None = scope.get("extensions", {}).get(SOCKET_EXTENSION)
-        with contextlib.ExitStack() as stack:
-            place = stack.enter_context(contextlib.ExitStack())
+        async with contextlib.AsyncExitStack() as stack:
+            slot = await stack.enter_async_context(contextlib.AsyncExitStack())
             try:
-                place.enter_context(self._gateway.speech(self._client, len(speech.request.text), speech))
+                await slot.enter_async_context(admission.speech(self._client, len(speech.request.text), speech))
             except RealtimeTTSError as error:
-                self._gateway.note_refusal(error, self._client)
+                admission.note_refusal(error, self._client)
                 raise
             if socket is not None:
                 stack.enter_context(socket.streaming(speech.listens, _UNREAD_S))
             leaving = asyncio.create_task(_until_gone(receive, speech), name="watch client")
             try:
-                await self._answer(send, socket, place)
+                await self._answer(send, socket, slot)
             finally:
                 speech.left()  # no effect unless this task was cancelled
                 speech.close()
                 leaving.cancel()
                 await asyncio.gather(leaving, return_exceptions=True)
 
-    async def _answer(self, send: Send, socket: RequestProtocol | None, place: contextlib.ExitStack) -> None:
+    async def _answer(self, send: Send, socket: RequestProtocol | None, slot: contextlib.AsyncExitStack) -> None:
         speech, has_begun = self._speech, False
         told_ms = 0.0
         try:
@@ -126,7 +126,7 @@ class SpeechResponse(StreamingResponse):
             if speech.outcome is not Outcome.LEFT:
                 speech.ended(Outcome.DONE)
                 speech.close()
-                place.close()  # before the client's next request, which needs the slot
+                await slot.aclose()  # before the client's next request, which needs the slot
                 if socket is not None:
                     socket.flush()
                 await self._put(send, self._rendering.end(speech.total), has_begun, more=False)
@@ -173,7 +173,7 @@ async def read_speech_body(request: Request, gateway: Gateway, client: Client) -
         TextTooLong: the body is larger.
         Draining, EngineLost, Overloaded, TooManySessions, RateLimited: refused before the body was read.
     """
-    gateway.check_room(client)
+    gateway.admission.check(client)
     try:
         return await read_bounded(request, max_speech_body_bytes(gateway))
     except RequestTooLarge:

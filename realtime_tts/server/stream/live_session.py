@@ -14,6 +14,8 @@ from typing import Protocol
 
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import InternalError, RealtimeTTSError, VoiceNotFound
+from realtime_tts.server.admission.admission import Admission
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.server.stream.account import SessionAccount
@@ -27,6 +29,8 @@ from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers.client import EngineClient
 
 logger = logging.getLogger(__name__)
+
+GOING_AWAY = 1001  # close code of a shutdown
 
 
 class MessageSink(Protocol):
@@ -47,6 +51,7 @@ class Services:
     voices: VoiceRegistry
     encoders: Encoders
     metrics: Metrics
+    admission: Admission
 
 
 class _Containment:
@@ -69,32 +74,24 @@ class LiveSession:
     """One session of one client.
 
     Args:
-        tenant: id of the client's key; only this key may resume the session. token: id of its token, "" for a key.
-        charge: charges a client message to its key, or returns the error that refuses it.
-        charge_added: charges the characters that lexicons have added to the client's text.
+        client: the client whose text is charged. Only a client of the same tenant may resume the session.
         on_closed: called once when the session is closed.
-        account: replacement of the default ledger.
     """
 
     def __init__(
         self,
         session: Session,
         services: Services,
-        tenant: str,
-        charge: Callable[[messages.ClientMessage, float], RealtimeTTSError | None],
+        client: Client,
         on_closed: Callable[[LiveSession], None],
-        account: SessionAccount | None = None,
-        charge_added: Callable[[int], None] = lambda num_chars: None,
-        token: str = "",
     ) -> None:
-        self.session, self.tenant, self._charge, self._charge_added = session, tenant, charge, charge_added
-        self.token = token
+        self.session, self.tenant, self.token, self._client = session, client.tenant, client.token, client
         self.closing: tuple[int, str] | None = None  # close code and reason, once the session is closed
         self._services, self._on_closed = services, on_closed
         self._sink: MessageSink | None = None
         self._speeches: dict[str, ContextSpeech] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._account = account or SessionAccount(services.metrics, session.session_id)
+        self._account = SessionAccount(services.metrics, session.session_id)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
@@ -142,11 +139,14 @@ class LiveSession:
     def receive(self, message: messages.ClientMessage) -> None:
         now = time.monotonic()
         with self._contained():
-            if (refusal := self._charge(message, now)) is not None:
+            if isinstance(message, messages.Text) and (refusal := self._charge(message)) is not None:
                 self.session.reject(refusal, now, message)
             else:
                 self.session.receive(message, now)
         self.advance()
+
+    def _charge(self, text: messages.Text) -> RealtimeTTSError | None:
+        return self._services.admission.charge(self._client, len(text.text))
 
     def reject(self, error: RealtimeTTSError) -> None:
         """Report a client frame that could not be parsed."""
@@ -304,7 +304,7 @@ class LiveSession:
 
     def _perform(self, event: messages.SessionEvent, now: float) -> None:
         if isinstance(event, messages.StartSpeech | messages.ExtendSpeech):
-            self._charge_added(event.segment.added_chars)
+            self._services.admission.charge_added(self._client, event.segment.added_chars)
         if isinstance(event, messages.StartSpeech):
             self._start(event, now)
         elif isinstance(event, messages.CancelContext | messages.ReleaseContext):

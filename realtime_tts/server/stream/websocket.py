@@ -27,11 +27,11 @@ from realtime_tts.errors import (
     SessionNotFound,
 )
 from realtime_tts.server.admission.slots import Slot
-from realtime_tts.server.gateway import GOING_AWAY, Gateway
+from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.dictionaries import with_dictionaries
 from realtime_tts.server.http.problems import hold_answer, problem_response
 from realtime_tts.server.logs import log_crash, log_event
-from realtime_tts.server.stream.live_session import LiveSession
+from realtime_tts.server.stream.live_session import GOING_AWAY, LiveSession
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, StreamProtocol
 from realtime_tts.session import messages
 
@@ -62,23 +62,23 @@ async def serve_stream(
             refuse: makes the answer to a refused handshake.
             headers: headers of the answer to an accepted handshake.
     """
-    with contextlib.ExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         try:
-            client = gateway.identify(websocket)
+            client = gateway.admission.identify(websocket)
         except RealtimeTTSError as error:
             await _deny(websocket, error, refuse)
             return
         try:
             dialect = make_dialect()
             subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
-            place = stack.enter_context(gateway.admission(client))
+            slot = await stack.enter_async_context(gateway.admission.slot(client))
         except RealtimeTTSError as error:
-            gateway.note_refusal(error, client)
+            gateway.admission.note_refusal(error, client)
             await _deny(websocket, error, refuse)
             return
         answered = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
         await websocket.accept(subprotocol, answered)
-        await Connection(websocket, gateway, place, dialect).run()
+        await Connection(websocket, gateway, slot, dialect).run()
 
 
 async def _deny(websocket: WebSocket, error: RealtimeTTSError, refuse: Callable[[RealtimeTTSError], Response]) -> None:
@@ -102,8 +102,8 @@ def choose_subprotocol(offered: list[str], spoken: str | None) -> str | None:
 class Connection:
     """One accepted WebSocket. Its session is opened or resumed when the first frame arrives."""
 
-    def __init__(self, websocket: WebSocket, gateway: Gateway, place: Slot, dialect: Dialect) -> None:
-        self._websocket, self._gateway, self._place, self._dialect = websocket, gateway, place, dialect
+    def __init__(self, websocket: WebSocket, gateway: Gateway, slot: Slot, dialect: Dialect) -> None:
+        self._websocket, self._gateway, self._slot, self._dialect = websocket, gateway, slot, dialect
         self._socket: StreamProtocol = websocket.scope["extensions"][SOCKET_EXTENSION]
         self._live: LiveSession | None = None
         self._is_woken = False  # `_write` will run
@@ -171,8 +171,8 @@ class Connection:
     async def _receive_first(self) -> Message:
         """Receive a frame with the idle timeout, which a session would apply otherwise."""
         try:
-            with self._gateway.pending_socket(self):
-                timeout_s = self._gateway.idle_timeout_s(self._dialect.habits)
+            with self._gateway.sessions.pending(self):
+                timeout_s = self._gateway.sessions.idle_timeout_s(self._dialect.habits)
                 return await asyncio.wait_for(self._websocket.receive(), timeout_s)
         except TimeoutError:
             self._close_now(1000, "idle_timeout")
@@ -193,7 +193,7 @@ class Connection:
                 self._resume(message)
             else:
                 if isinstance(message, messages.StartSession | messages.Text) and message.voice is not None:
-                    await self._gateway.voices.look_up(message.voice, self._place.client.tenant)
+                    await self._gateway.voices.look_up(message.voice, self._slot.client.tenant)
                 if isinstance(message, messages.Text) and message.dictionaries:
                     await self._receive_with_dictionaries(message)
                 else:
@@ -201,7 +201,7 @@ class Connection:
 
     async def _receive_with_dictionaries(self, message: messages.Text) -> None:
         try:
-            params, _ = await with_dictionaries(self._gateway, self._place.client, message.params, message.dictionaries)
+            params, _ = await with_dictionaries(self._gateway, self._slot.client, message.params, message.dictionaries)
         except RealtimeTTSError as error:
             error.context_id = message.context_id
             self._session().reject(error)
@@ -211,7 +211,7 @@ class Connection:
     def _session(self) -> LiveSession:
         if self._live is None:
             self._settle()
-            self._live = self._gateway.open_session(self._place, self._dialect.habits)
+            self._live = self._gateway.sessions.open(self._slot, self._dialect.habits)
             self._live.attach(self)
         return self._live
 
@@ -220,7 +220,7 @@ class Connection:
             self._over = True
             return
         try:
-            self._live = self._gateway.resume_session(self._place, message, self)
+            self._live = self._gateway.sessions.resume(self._slot, message, self)
         except SessionNotFound as error:
             # An error instead of a close: the client can start a new session on this socket.
             self._session().reject(error)

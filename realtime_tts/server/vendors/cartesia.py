@@ -182,7 +182,7 @@ async def voice(request: Request, voice_id: str, client: Annotated[Client, Depen
 @_http.post("/voices/clone", summary="Make a voice of a recording", responses=_PROBLEMS)
 async def clone(request: Request, client: Owner) -> dict[str, Any]:
     gateway = get_gateway(request)
-    gateway.check_ready()
+    gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
         form = await read_voice_form(request, CLONE_FIELDS, ("clip",), ignores_others=True)
         made = await make_voice(gateway, client, parse_clone(form.fields, form.file("clip")))

@@ -59,7 +59,7 @@ async def _serve(websocket: WebSocket, voice: str, multi: bool) -> None:
 
 async def _with_key(websocket: WebSocket, gateway: Gateway) -> WebSocket | None:
     """Return the socket, with the key of its first message if the handshake has none; None if it was closed."""
-    authenticator = gateway.authenticator
+    authenticator = gateway.admission.authenticator
     try:
         authenticator.check_origin(websocket.headers)
     except RealtimeTTSError:

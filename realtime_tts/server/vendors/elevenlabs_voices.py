@@ -83,7 +83,7 @@ def _voices(request: Request, client: Client) -> list[dict[str, Any]]:
 @catalogue.post("/v1/voices/add", include_in_schema=False)
 async def add_voice(request: Request, client: Owner) -> dict[str, Any]:
     gateway = get_gateway(request)
-    gateway.check_ready()
+    gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
         form = await read_voice_form(
             request, dialect.FIELDS, dialect.FILES, max_files=dialect.MAX_FILES, ignores_others=True

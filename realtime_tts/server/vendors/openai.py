@@ -132,7 +132,7 @@ class _Events:
 )
 async def create_speech(request: Request, client: Annotated[Client, Depends(authorize)]) -> Response:
     gateway = get_gateway(request)
-    gateway.check_ready()
+    gateway.availability.check()
     wanted = await read_request(request, gateway, client)
     return await speech_response(gateway, client, wanted.speech, _Events() if wanted.as_events else None)
 
@@ -147,7 +147,7 @@ async def read_request(request: Request, gateway: Gateway, client: Client) -> op
     async with contextlib.AsyncExitStack() as upload:
         if is_large:  # with recordings, which need an upload slot
             client.check_owner()
-            gateway.check_room(client)
+            gateway.admission.check(client)
             await upload.enter_async_context(upload_place(request, gateway.voice_making, client.tenant))
         if is_form(request):
             wanted = _parse_form(await _read_form(request, gateway))

@@ -30,7 +30,7 @@ router = APIRouter(prefix="/v1/audio", tags=["OpenAI"], dependencies=[answers_in
 @router.post("/voices", summary="Make a voice of a recording, or of a description")
 async def create_voice(request: Request, client: Owner) -> dict[str, Any]:
     gateway = get_gateway(request)
-    gateway.check_ready()
+    gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
         if is_form(request):
             wish = await _wish(gateway, client, await read_voice_form(request, _VOICE_FIELDS, ("audio_sample",)))

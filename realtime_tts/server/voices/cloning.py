@@ -46,7 +46,7 @@ async def make_voice(gateway: Gateway, client: Client, wish: VoiceWish) -> MadeV
         Draining, EngineLost, Overloaded: no voice can be made now.
     """
     client.check_owner()
-    gateway.check_ready()
+    gateway.availability.check()
     labels = _labels(wish)
     async with gateway.voice_making.turn(client.tenant):
         gateway.voices.check_room(client.tenant, _limit(gateway), wish.ttl_s is not None)
@@ -167,6 +167,6 @@ async def _design(gateway: Gateway, client: Client, wish: VoiceWish, labels: Voi
 
 async def speak_sentence(gateway: Gateway, settings: ContextSettings, client: Client) -> tuple[bytes, int]:
     """Return a spoken sample of a voice as s16le mono PCM, and its rate in Hz. Raises the errors of speech."""
-    if (refusal := gateway.context_refusal(client.tenant)) is not None:
+    if (refusal := gateway.admission.context_refusal(client.tenant)) is not None:
         raise refusal
     return await speak_sample(gateway.engine, gateway.catalogue.defaults, settings, client.tenant)

@@ -75,7 +75,7 @@ _FORM = {
 )
 async def create_voice(request: Request, client: Owner) -> schemas.NewVoice:
     gateway = get_gateway(request)
-    gateway.check_ready()
+    gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
         made = await make_voice(gateway, client, _wish(await read_voice_form(request, _FIELDS, _FILES)))
     return schemas.NewVoice(**added_voice(made.record), warnings=list(made.remarks))
@@ -154,7 +154,7 @@ async def delete_voice(request: Request, voice_id: str, client: Owner) -> Respon
 )
 async def preview_voice(request: Request, voice_id: str, client: Anybody) -> Response:
     gateway = get_gateway(request)
-    gateway.check_ready()
+    gateway.availability.check()
     await gateway.voices.look_up(voice_id, client.tenant)
     defaults = gateway.catalogue.defaults
     choices = Choices(voice_id, params=SpeechParams(seed=0, mode="clause"))
@@ -174,7 +174,7 @@ async def _load_or_speak(
             engine_id, lambda: _make_preview(gateway, settings, engine_id, client), request.receive
         )
     except (Overloaded, LimitExceeded) as error:
-        gateway.note_refusal(error, client)
+        gateway.admission.note_refusal(error, client)
         raise
 
 

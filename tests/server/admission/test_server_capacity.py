@@ -207,7 +207,7 @@ async def handshake_code(gateway: GatewayHarness) -> tuple[int, str]:
 async def test_a_gateway_without_clients_hardly_probes(
     make_gateway: MakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("realtime_tts.server.gateway.IDLE_PROBE_EVERY_S", 3600.0)
+    monkeypatch.setattr("realtime_tts.server.upkeep.IDLE_PROBE_EVERY_S", 3600.0)
     observed: list[float] = []
     monkeypatch.setattr(Lateness, "observe", lambda self, late_s, now: observed.append(late_s))
     gateway = make_gateway(max_late_ms=0)

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from realtime_tts.errors import RateLimited, TooManySessions
+from realtime_tts.errors import RateLimited
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.quota import CharacterBudget, Quotas, fair_share
-from realtime_tts.server.admission.slot_counts import SlotCounts
-from realtime_tts.server.admission.slots import Slots
+from realtime_tts.server.admission.slots import Grant, SlotCounts, SlotRequest, grant
 from realtime_tts.session.messages import Text
 
 A, B, C = (Client(name) for name in "abc")
@@ -55,18 +54,19 @@ def test_with_1_nobody_is_held_to_a_share() -> None:
 
 
 def test_limits_of_a_key_and_of_a_token() -> None:
-    quota, token = quotas(sessions=2), Client("a", "t", max_sessions=1)
-    places = Slots(quota.max_sessions)
-    place = places.take(token, [], 100, None)
-    with pytest.raises(TooManySessions, match="token"):
-        places.take(token, [], 100, None)
-    with pytest.raises(TooManySessions, match="token"):
-        places.take(token, [], 100, None, others=SlotCounts(tokens=Counter(t=1)))
-    places.take(Client("a", "u", max_sessions=1), [], 100, None)
-    places.give_back(place)
-    with pytest.raises(TooManySessions, match="token"):
-        places.take(token, [], 100, None, others=SlotCounts(tokens=Counter(t=1)))
-    places.take(token, [], 100, None)
+    quota, counts = quotas(sessions=2), SlotCounts()
+
+    def ask(token: str) -> Grant:
+        request = SlotRequest("a", token, max_of_token=1, max_sessions=100, is_refused=False, may_resume=True)
+        found = grant(request, counts, quota.max_sessions)
+        if found.has_slot:
+            counts.add_socket("a", token, found.is_lent)
+        return found
+
+    assert ask("t") is Grant.FREE
+    assert ask("t") is Grant.TOKEN_FULL
+    assert ask("u") is Grant.FREE
+    assert ask("v") is Grant.TENANT_FULL
     assert quota.max_sessions("a", {"a": 1}, 100) == 2
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,8 +13,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from realtime_tts.server.admission.slot_counts import SlotCounts
-from realtime_tts.server.host.link import HostLink, holdings_path
+from realtime_tts.server.admission.slots import SlotCounts
+from realtime_tts.server.host.link import HostLink
 from realtime_tts.server.host.messages import (
     AdapterChanged,
     Begin,
@@ -50,7 +49,6 @@ class FakeHost:
 
 @contextlib.asynccontextmanager
 async def linked(directory: Path) -> AsyncIterator[tuple[HostLink, FakeHost]]:
-    os.mkdir(holdings_path(str(directory)))
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_unix_connection(sock=ours)
     writer.write(encode(Begin({}, {}, [], 0, 1, "http://127.0.0.1:1", None)))
@@ -58,7 +56,6 @@ async def linked(directory: Path) -> AsyncIterator[tuple[HostLink, FakeHost]]:
     try:
         yield link, FakeHost(reader)
     finally:
-        link._board.close()
         link._sender.close()
         for end in (link._writer, writer):
             end.close()
@@ -111,8 +108,8 @@ async def test_any_other_message_that_cannot_be_encoded_is_not_sent(tmp_path: Pa
 def test_the_host_sends_no_message_that_cannot_be_encoded(caplog: pytest.LogCaptureFixture) -> None:
     gateway = _Gateway(0, writer=Mock())
     gateway.writer.transport.is_closing.return_value = False  # type: ignore[union-attr]
-    gateway.send(PeerNews([TOO_LARGE], 0, {}, []))
-    gateway.send(good := PeerNews([GOOD], 0, {}, []))
+    gateway.send(PeerNews([TOO_LARGE], SlotCounts(), 0, {}, []))
+    gateway.send(good := PeerNews([GOOD], SlotCounts(), 0, {}, []))
     written = [call.args[0] for call in gateway.writer.write.call_args_list]  # type: ignore[union-attr]
     assert b"".join(written) == encode(good)
     assert "message_not_sent" in caplog.text

@@ -25,7 +25,7 @@ from realtime_tts import __version__
 from realtime_tts.config import DIALECTS
 from realtime_tts.errors import Forbidden, InternalError, InvalidRequest, RealtimeTTSError, TooManySessions
 from realtime_tts.server.admission.auth import create_key
-from realtime_tts.server.gateway import GatewayState
+from realtime_tts.server.admission.availability import GatewayState
 from realtime_tts.server.http import schemas
 from realtime_tts.server.http.problems import problem_response
 
@@ -254,14 +254,14 @@ async def test_metrics_have_their_own_port_beyond_loopback(make_gateway: Callabl
 async def test_the_metrics_port_answers_for_health_in_the_same_way(make_gateway: Callable[..., GatewayHarness]) -> None:
     _, key_hash = create_key()
     gateway = make_gateway(host="0.0.0.0", api_key_hashes=(key_hash,))
-    gateway.call(lambda: setattr(gateway.gateway, "state", GatewayState.DRAINING))
+    gateway.call(lambda: setattr(gateway.gateway.availability, "state", GatewayState.DRAINING))
     async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
         answers = [
             await http.request(method, f"http://127.0.0.1:{port}/readyz")
             for port in (gateway.server.address.metrics_port, gateway.url.rpartition(":")[2])
             for method in ("GET", "HEAD")
         ]
-    gateway.call(lambda: setattr(gateway.gateway, "state", GatewayState.RUNNING))
+    gateway.call(lambda: setattr(gateway.gateway.availability, "state", GatewayState.RUNNING))
     assert [answer.status_code for answer in answers] == [503] * 4
     assert [answer.content for answer in answers[1::2]] == [b"", b""]
     assert {answer.json()["code"] for answer in answers[::2]} == {"draining"}
@@ -294,7 +294,7 @@ async def test_a_fault_of_ours_is_logged_once_and_quotes_nobody(
     def fail(*args: object) -> None:
         raise LookupError("quetzalcoatl")
 
-    monkeypatch.setattr(gateway.gateway.authenticator, "check_origin", fail)
+    monkeypatch.setattr(gateway.gateway.admission.authenticator, "check_origin", fail)
     async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http:
         answer = await http.get("/v1/voices")
     assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")

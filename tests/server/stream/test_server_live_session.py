@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from session_driver import FakePlanner, numbered_packets, resolve
 
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.server.stream.live_session import LiveSession, Services
 from realtime_tts.session.messages import AudioPackets, Text
@@ -18,7 +19,7 @@ from realtime_tts.session.settings import SessionConfig
 
 
 @dataclass
-class CountingOutlet:
+class CountingSink:
     num_woken: int = 0
 
     def wake(self) -> bool:
@@ -36,10 +37,11 @@ async def test_the_socket_is_woken_for_packets_that_may_leave_and_not_for_those_
     clock = SimpleNamespace(monotonic=lambda: now)  # no time passes, however slow this machine is
     monkeypatch.setattr("realtime_tts.server.stream.live_session.time", clock)
     session = Session("s", SessionConfig(model="m"), resolve=resolve, make_planner=lambda _: FakePlanner(), now=now)
-    services = Services(cast("Any", None), cast("Any", None), cast("Any", None), Metrics())
-    live = LiveSession(session, services, "t", lambda message, at: None, lambda ended: None)
+    admission = cast("Any", SimpleNamespace(charge=lambda *_: None, charge_added=lambda *_: None))
+    services = Services(cast("Any", None), cast("Any", None), cast("Any", None), Metrics(), admission)
+    live = LiveSession(session, services, Client("t"), lambda ended: None)
     monkeypatch.setattr(live, "_start", lambda event, at: None)  # nobody speaks but we
-    sink = CountingOutlet()
+    sink = CountingSink()
     live.attach(sink)
     live.receive(Text("c", "A long story."))
     live.take_messages(10**9)

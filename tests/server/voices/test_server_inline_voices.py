@@ -124,7 +124,7 @@ async def test_a_voice_that_is_spoken_with_does_not_go(make_gateway: MakeGateway
     async with open_stream(gateway.ws_url) as stream:
         await stream.send("text", context_id="c", text="command never. ", voice=voice)
         await stream.until(lambda m: m["type"] == "audio")
-        in_use = {name for holder in gateway.gateway._holders() for name in holder.voices}
+        in_use = {name for holder in gateway.gateway.admission.slots.owners for name in holder.voices}
         assert in_use == {voice}
         later = time.time() + 100
         gateway.run(gateway.gateway.voices.expire(in_use, later))

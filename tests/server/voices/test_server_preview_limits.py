@@ -129,7 +129,7 @@ async def test_many_that_ask_for_a_preview_are_one_request_at_the_engine_which_e
     while slow.call(lambda: [job.num_clients for job in slow.gateway.making_previews._jobs.values()]) != [20]:
         await asyncio.sleep(0.01)
     await until_speaking(slow)
-    assert slow.call(lambda: slow.gateway.num_speeches) == 1
+    assert slow.call(lambda: slow.gateway.admission.num_speeches) == 1
     for task in asking:
         task.cancel()
     await asyncio.gather(*asking, return_exceptions=True)

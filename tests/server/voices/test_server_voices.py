@@ -30,7 +30,7 @@ async def test_a_keys_voice_speaks_for_that_key_alone(make_gateway: Callable[...
     keys = [create_key() for _ in range(2)]
     gateway = make_gateway(strict_ids=True, api_key_hashes=tuple(key_hash for _, key_hash in keys))
     owner, other = ({"authorization": f"Bearer {key}"} for key, _ in keys)
-    add_voice(gateway, "mine", gateway.gateway.authenticator.authenticate(owner, {}).tenant)
+    add_voice(gateway, "mine", gateway.gateway.admission.authenticator.authenticate(owner, {}).tenant)
     async with open_stream(gateway.ws_url, additional_headers=owner) as client:
         assert await start(client, "mine") == "session.started"
         await client.speak("c", "Hello there.")

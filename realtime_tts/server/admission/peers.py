@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from typing import Protocol
 
-from realtime_tts.server.admission.slot_counts import SlotCounts
-from realtime_tts.server.host.messages import Charge
+from realtime_tts.server.admission.slots import Slot, SlotCounts, SlotRequest
 
 _NOTHING = SlotCounts()
 _SESSION = re.compile(r"s(\d{1,4})_.+", re.DOTALL)
@@ -24,36 +23,51 @@ def owner_of(session_id: str) -> int | None:
     return int(found[1]) if found else None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Charge:
+    """Characters that a key, or one of its tokens, has used since the last message about it."""
+
+    tenant: str
+    token: str
+    max_chars_per_minute: int  # of the token
+    num_chars: int
+
+
+class PeerListener(Protocol):
+    """Receiver of the changes that peers make."""
+
+    def charged(self, charge: Charge) -> None:
+        """A peer has charged characters."""
+
+    def voices_changed(self) -> None:
+        """A peer has changed the voices directory."""
+
+    def adapter_changed(self, name: str, directory: str) -> None:
+        """A peer has loaded an adapter from a directory or, with "", unloaded it, and this gateway not since."""
+
+
 class Peers:
     """Null object for a gateway without peers.
 
     Attributes:
         index: index of this gateway on its host.
-        on_charge: called with a charge of a peer.
-        on_voices_changed: called when a peer has changed the voices directory.
-        on_adapter_changed: called with the arguments of a peer's `adapter_changed`, unless this gateway has
-            changed the same adapter since.
+        decides_slots: slots are requested with `request_slot`, since the limits are those of several gateways.
     """
 
     index = 0
+    decides_slots = False
 
     def __init__(self) -> None:
-        self.on_charge: Callable[[Charge], None] = lambda charge: None
-        self.on_voices_changed: Callable[[], None] = lambda: None
-        self.on_adapter_changed: Callable[[str, str], None] = lambda name, directory: None
+        self.listener: PeerListener
 
     @property
     def others(self) -> SlotCounts:
-        """Sum of the slots that all peers use."""
+        """Sum of the slots that all peers used some milliseconds ago."""
         return _NOTHING
 
-    @contextlib.contextmanager
-    def taking(self, look: Callable[[], SlotCounts]) -> Iterator[SlotCounts]:
-        """Yield the slots that the peers use, and keep them from taking slots until the context ends.
-
-        On exit, publish the slots of this gateway, which `look` returns.
-        """
-        yield _NOTHING
+    async def request_slot(self, slot: Slot, request: SlotRequest) -> None:
+        """Set the `grant` of a slot to the host's answer."""
+        raise AssertionError("a gateway without peers decides itself")
 
     def charge(self, charge: Charge) -> None:
         """Report a charge of this gateway to the peers."""

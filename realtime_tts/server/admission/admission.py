@@ -1,0 +1,248 @@
+"""Admission: which clients get a slot, a session and a context, and what each tenant has used."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+
+from starlette.requests import HTTPConnection
+
+from realtime_tts.config import ServerConfig
+from realtime_tts.errors import (
+    Draining,
+    EngineLost,
+    Forbidden,
+    LimitExceeded,
+    Overloaded,
+    RealtimeTTSError,
+    TooManySessions,
+    Unauthorized,
+)
+from realtime_tts.server.admission.auth import Authenticator
+from realtime_tts.server.admission.availability import Availability, GatewayState
+from realtime_tts.server.admission.capacity import SpeechLoad, refusal
+from realtime_tts.server.admission.client import Client
+from realtime_tts.server.admission.lateness import Lateness
+from realtime_tts.server.admission.peers import Charge, Peers
+from realtime_tts.server.admission.quota import Quotas
+from realtime_tts.server.admission.refusal_delay import RefusalDelay
+from realtime_tts.server.admission.request_rate import RequestRate
+from realtime_tts.server.admission.slots import Grant, Slot, SlotOwner, SlotRequest, Slots, grant
+from realtime_tts.server.logs import Throttle, log_event
+from realtime_tts.server.metrics import Metrics
+from realtime_tts.workers.client import EngineClient
+
+logger = logging.getLogger(__name__)
+
+SESSIONS_PER_STREAM = 4  # a voice agent's session is silent most of the time
+
+
+class Admission:
+    """Decisions of one gateway, under the limits of its whole host.
+
+    Attributes:
+        client_came: set when a connection is admitted; the task that waits for it clears it.
+    """
+
+    def __init__(
+        self, config: ServerConfig, engine: EngineClient, availability: Availability, peers: Peers, metrics: Metrics
+    ) -> None:
+        self.authenticator = Authenticator(config)
+        self.lateness = Lateness(config.max_late_ms / 1000)
+        self.slots = Slots()
+        self.client_came = asyncio.Event()
+        self.num_connections = 0  # open connections that were admitted, with or without a session
+        self.num_speeches = 0  # requests for speech over plain HTTP that are running
+        self._config, self._engine, self._availability = config, engine, availability
+        self._peers, self._metrics = peers, metrics
+        self._quotas = Quotas.of(config, self.authenticator.num_keys)
+        self._request_rate, self._refusal_delay, self._throttle = RequestRate(), RefusalDelay(), Throttle()
+
+    def identify(self, connection: HTTPConnection) -> Client:
+        """Return the client of a request or a handshake.
+
+        Raises:
+            InvalidRequest, Unauthorized, Forbidden
+        """
+        address = connection.client.host if connection.client is not None else ""
+        try:
+            self.authenticator.check_origin(connection.headers)
+            client = self.authenticator.authenticate(connection.headers, connection.query_params)
+        except RealtimeTTSError as error:
+            self.note_refusal(error, Client(address=address))
+            raise
+        return dataclasses.replace(client, address=address)
+
+    @property
+    def is_idle(self) -> bool:
+        """True without a connection, a session or speech."""
+        return not (self.num_connections or self.slots.owners)
+
+    # ---- slots ---------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def slot(self, client: Client, may_resume: bool = True) -> AsyncIterator[Slot]:
+        """Hold a slot for a new connection. `may_resume`: it may be lent the slot of a lost session.
+
+        Raises:
+            Draining, EngineLost, Overloaded, TooManySessions, RateLimited
+        """
+        if self._availability.state is not GatewayState.DRAINING or not self.slots.owners:  # a session may be resumed
+            self._availability.check()
+        self._request_rate.note(client.tenant, time.monotonic())
+        slot = self.slots.open(client)
+        try:
+            request, refusal = self._request(client, may_resume)
+            if not await self._take(slot, request):
+                raise _refusal_of(slot.grant, refusal)
+            self.num_connections += 1
+            self.client_came.set()
+            try:
+                yield slot
+            finally:
+                self.num_connections -= 1
+        finally:
+            self.slots.close(slot)
+
+    async def _take(self, slot: Slot, request: SlotRequest) -> bool:
+        if self._peers.decides_slots:
+            await self._peers.request_slot(slot, request)
+        else:
+            slot.grant = grant(request, self.slots.counts, self._quotas.max_sessions)
+        return slot.grant is not None and slot.grant.has_slot
+
+    def check(self, client: Client) -> None:
+        """Refuse a request for speech before its body is read, if it would be refused now. The slot is taken later.
+
+        Raises:
+            Draining, EngineLost, Overloaded, TooManySessions, RateLimited
+        """
+        self._availability.check()
+        request, refusal = self._request(client, may_resume=False)
+        found = grant(request, self.slots.counts + self._peers.others, self._quotas.max_sessions)
+        if not found.has_slot:
+            error = _refusal_of(found, refusal)
+            self._request_rate.note(client.tenant, time.monotonic())  # others are counted when they request a slot
+            self.note_refusal(error, client)
+            raise error
+
+    def _request(self, client: Client, may_resume: bool) -> tuple[SlotRequest, RealtimeTTSError | None]:
+        """Return the request for a slot, and the error that refuses this client a new session even if one is free."""
+        refusal = self.session_refusal(client.tenant) or self._quotas.refusal(client, time.monotonic())
+        request = SlotRequest(
+            client.tenant, client.token, client.max_sessions, self._max_sessions, refusal is not None, may_resume
+        )
+        return request, refusal
+
+    @property
+    def _max_sessions(self) -> int:
+        if self._engine.ready is None:
+            raise EngineLost("the model is still being loaded")
+        max_streams = max(1, self._engine.ready.max_streams) * self._engine.num_ready
+        return self._config.max_sessions or SESSIONS_PER_STREAM * max_streams
+
+    def close_lost_session(self, slot: Slot, code: int) -> None:
+        """Close the lost session in whose favour a slot was lent, for a new session.
+
+        Raises:
+            TooManySessions: the lost session is at another gateway.
+        """
+        if slot.grant is None or not slot.grant.is_lent:
+            return
+        if (lost := self.slots.longest_lost(slot)) is None:
+            raise TooManySessions("all sessions of this key or token are taken; one of them can be resumed")
+        lost.close(code, "given_up")
+
+    # ---- speech --------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def speech(self, client: Client, num_chars: int, owner: SlotOwner) -> AsyncIterator[None]:
+        """Hold a slot for speech over plain HTTP, which counts as a session with one context; charge its characters.
+
+        Raises:
+            Draining, EngineLost, Overloaded, TooManySessions, RateLimited
+        """
+        async with self.slot(client, may_resume=False) as slot:
+            if (too_many := self.charge(client, num_chars)) is not None:
+                raise too_many
+            self.lateness.begin()
+            self.slots.add(owner)
+            self.slots.close(slot)
+            self.num_speeches += 1
+            self._metrics.http_speeches.set(self.num_speeches)
+            try:
+                yield
+            finally:
+                self.num_speeches -= 1
+                self._metrics.http_speeches.set(self.num_speeches)
+                self.slots.remove(owner)
+
+    def session_refusal(self, tenant: str) -> RealtimeTTSError | None:
+        """Return the error that refuses this key a new session now, if any, even if a slot is free."""
+        if self._availability.state is not GatewayState.RUNNING:
+            return Draining("the server is shutting down")
+        return refusal(self._load(), tenant, max_waiting=0)
+
+    def context_refusal(self, tenant: str) -> RealtimeTTSError | None:
+        """Return the error that refuses this key a new context now, if any; `max_queued` contexts may wait."""
+        self._request_rate.note(tenant, time.monotonic())
+        load = self._load()
+        found = refusal(load, tenant, max_waiting=self._config.max_queued or load.num_streams)
+        if found is None:
+            self.lateness.begin()
+        return found
+
+    def _load(self) -> SpeechLoad:
+        speaking = Counter(self._peers.others.speaking)
+        for owner in self.slots.owners:
+            speaking[owner.tenant] += owner.num_speaking
+        is_late, asked = not self.lateness.may_begin, self._request_rate.counts(time.monotonic())
+        return SpeechLoad(speaking, self._engine.num_streams, is_late, asked)
+
+    # ---- characters ----------------------------------------------------------------------------------------------
+
+    def charge(self, client: Client, num_chars: int) -> RealtimeTTSError | None:
+        """Charge characters here and at the other gateways, or return the error that refuses them."""
+        too_many = self._quotas.charge_text(client, num_chars, time.monotonic())
+        if too_many is None:
+            self._charge_at_peers(client, num_chars)
+        return too_many
+
+    def charge_added(self, client: Client, num_chars: int) -> None:
+        """Charge the characters that lexicons have added to an accepted text."""
+        if num_chars:
+            self._quotas.charge_anyway(client, num_chars, time.monotonic())
+            self._charge_at_peers(client, num_chars)
+
+    def _charge_at_peers(self, client: Client, num_chars: int) -> None:
+        if self._quotas.is_limited(client):
+            self._peers.charge(Charge(client.tenant, client.token, client.max_chars_per_minute, num_chars))
+
+    def charged(self, charge: Charge) -> None:
+        """Add the characters that a client has used at another gateway."""
+        client = Client(charge.tenant, charge.token, max_chars_per_minute=charge.max_chars_per_minute)
+        self._quotas.charge_anyway(client, charge.num_chars, time.monotonic())
+
+    # ---- refusals ------------------------------------------------------------------------------------------------
+
+    def note_refusal(self, error: RealtimeTTSError, client: Client) -> None:
+        """Count a refused handshake or request, and set the delay of its answer."""
+        if isinstance(error, Overloaded | LimitExceeded | Unauthorized | Forbidden):
+            error.hold_s = self._refusal_delay.hold_s(client.tenant, client.address, time.monotonic())
+        self._metrics.refused.labels(error.code).inc()
+        if count := self._throttle.take(error.code, time.monotonic()):
+            log_event(logger, logging.INFO, "handshake_refused", code=error.code, count=count)
+
+
+def _refusal_of(found: Grant | None, refusal: RealtimeTTSError | None) -> RealtimeTTSError:
+    """Return the error for a request that was not granted. `refusal`: the gateway's own reason."""
+    if found is Grant.TOKEN_FULL:
+        return TooManySessions("all sessions of this token are taken")
+    if found is Grant.TENANT_FULL:
+        return TooManySessions("this API key has as many sessions as it may have now")
+    return refusal or Overloaded("all sessions of this server are taken")

@@ -1,0 +1,42 @@
+"""State of a gateway: whether it can make speech now."""
+
+from __future__ import annotations
+
+import enum
+
+from realtime_tts.errors import Draining, EngineLost, RealtimeTTSError
+from realtime_tts.workers.client import EngineClient, EngineState
+
+
+class GatewayState(enum.Enum):
+    """STARTING → RUNNING → DRAINING → CLOSED; FAILED if the engine did not start."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    CLOSED = "closed"
+    FAILED = "failed"
+
+
+class Availability:
+    """State of a gateway and of its engine. `start_error`: the reason for FAILED."""
+
+    def __init__(self, engine: EngineClient) -> None:
+        self._engine = engine
+        self.state = GatewayState.STARTING
+        self.start_error: RealtimeTTSError | None = None
+
+    @property
+    def is_ending(self) -> bool:
+        return self.state in (GatewayState.DRAINING, GatewayState.CLOSED)
+
+    def check(self) -> None:
+        """Raises:
+        Draining, EngineLost: speech cannot be made now.
+        """
+        if self.is_ending:
+            raise Draining("the server is shutting down")
+        if self.state is not GatewayState.RUNNING:
+            raise self.start_error or EngineLost("the model is still being loaded")
+        if self._engine.state is not EngineState.READY:
+            raise EngineLost("no engine worker is ready; one is being started")

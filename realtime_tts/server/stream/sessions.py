@@ -1,0 +1,144 @@
+"""Live sessions of one gateway."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+from realtime_tts.config import ServerConfig
+from realtime_tts.dialects.base import Habits
+from realtime_tts.errors import Draining, EngineLost, SessionNotFound
+from realtime_tts.server.admission.peers import session_name
+from realtime_tts.server.admission.slots import Slot
+from realtime_tts.server.http.catalogue import Catalogue
+from realtime_tts.server.logs import log_event
+from realtime_tts.server.stream.live_session import GOING_AWAY, LiveSession, MessageSink, Services
+from realtime_tts.session.messages import Resume
+from realtime_tts.session.session import Session
+from realtime_tts.session.settings import SessionConfig
+
+logger = logging.getLogger(__name__)
+
+
+class PendingSocket(Protocol):
+    """A socket that has no session yet."""
+
+    def go_away(self) -> None:
+        """Close the socket: the server is shutting down, and this client has no speech to wait for."""
+
+
+class Sessions(dict[str, LiveSession]):
+    """Sessions by their ids, connected or waiting for their client, and the sockets that have none yet."""
+
+    def __init__(self, config: ServerConfig, services: Services, index: int) -> None:
+        super().__init__()
+        self._config, self._services, self._index = config, services, index
+        self._catalogue: Catalogue | None = None
+        self._pending: set[PendingSocket] = set()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """Raises:
+        EngineLost: no worker has become ready yet.
+        """
+        if self._catalogue is None:
+            raise EngineLost("the model is still being loaded")
+        return self._catalogue
+
+    @catalogue.setter
+    def catalogue(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    @contextlib.contextmanager
+    def pending(self, socket: PendingSocket) -> Iterator[None]:
+        """Register a socket that has no session yet, so that it is closed if the server shuts down meanwhile."""
+        self._pending.add(socket)
+        try:
+            yield
+        finally:
+            self._pending.discard(socket)
+
+    def close_pending(self) -> None:
+        for socket in list(self._pending):
+            socket.go_away()
+
+    def open(self, slot: Slot, habits: Habits) -> LiveSession:
+        """Return a new session that is not attached to a socket yet.
+
+        Raises:
+            Draining: the server is shutting down.
+            Overloaded: the slot was lent for a lost session, and the engine has no capacity for another one.
+            TooManySessions: the slot was lent for a lost session at another gateway.
+        """
+        client, admission = slot.client, self._services.admission
+        is_lent = slot.grant is not None and slot.grant.is_lent
+        refusal = admission.session_refusal(client.tenant)
+        if refusal is not None and (is_lent or isinstance(refusal, Draining)):
+            raise refusal
+        admission.close_lost_session(slot, GOING_AWAY)
+        admission.slots.close(slot)
+        defaults = self.catalogue.defaults
+        permissive = habits.accepts_any_voice and not self._config.strict_ids
+        session = Session(
+            # The id must be unguessable: with it and the key a client can resume the session.
+            session_name(self._index, secrets.token_urlsafe(16)),
+            self._session_config(habits),
+            resolve=functools.partial(
+                defaults.resolve, tenant=client.tenant, permissive=permissive, only_voices=client.voices
+            ),
+            make_planner=functools.partial(defaults.make_planner, tenant=client.tenant, fill_empty=habits.needs_audio),
+            refuse=functools.partial(admission.context_refusal, client.tenant),
+            now=time.monotonic(),
+        )
+        live = self[session.session_id] = LiveSession(session, self._services, client, self._closed)
+        admission.slots.add(live)
+        self._services.metrics.sessions_total.inc()
+        self._services.metrics.sessions.set(len(self))
+        ids = {"session": session.session_id, "key": client.tenant or None, "token": client.token or None}
+        log_event(logger, logging.INFO, "session_opened", **ids)
+        return live
+
+    def resume(self, slot: Slot, message: Resume, sink: MessageSink) -> LiveSession:
+        """Attach a lost session to its client's new connection; the session keeps its own slot.
+
+        Raises:
+            SessionNotFound: the session is unknown or expired, or belongs to another key.
+        """
+        live = self.get(message.session_id)
+        if live is None or live.tenant != slot.client.tenant:
+            raise SessionNotFound("unknown session; it may have expired")
+        live.resume(message, sink)
+        self._services.admission.slots.close(slot)
+        return live
+
+    def idle_timeout_s(self, habits: Habits) -> float:
+        """Return the time in seconds after which a socket without messages and without speech is closed."""
+        return max(self._config.idle_timeout_s, habits.min_idle_s)
+
+    def _closed(self, live: LiveSession) -> None:
+        self.pop(live.session.session_id, None)
+        self._services.admission.slots.remove(live)
+        self._services.metrics.sessions.set(len(self))
+        log_event(logger, logging.INFO, "session_closed", session=live.session.session_id)
+
+    def _session_config(self, habits: Habits) -> SessionConfig:
+        limits = self._config
+        return SessionConfig(
+            model=self.catalogue.ready.model,
+            max_contexts=limits.max_contexts,
+            max_text_chars=limits.max_text_chars,
+            max_message_bytes=limits.max_message_bytes,
+            max_session_bytes=limits.max_session_bytes,
+            max_consecutive_errors=limits.max_bad_messages if habits.forgives_mistakes else 1,
+            refusals_are_final=habits.refusals_are_final,
+            in_turn=habits.in_turn,
+            max_lead_s=limits.max_lead_s,
+            idle_timeout_s=self.idle_timeout_s(habits),
+            resume_window_s=limits.resume_window_s if habits.resumes else 0.0,
+            slow_consumer_s=limits.slow_consumer_timeout_s,
+        )

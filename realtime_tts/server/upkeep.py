@@ -1,0 +1,130 @@
+"""Tasks that run as long as a gateway: lateness probes, freed memory, and changes by other processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+
+from realtime_tts.contract.watch import watch
+from realtime_tts.errors import InternalError
+from realtime_tts.server.admission.admission import Admission
+from realtime_tts.server.admission.lateness import IDLE_PROBE_EVERY_S, PROBE_EVERY_S, Pace
+from realtime_tts.server.admission.peers import Charge
+from realtime_tts.server.host.heap import keep_heap_small
+from realtime_tts.server.host.pause import pause
+from realtime_tts.server.logs import log_crash, log_event
+from realtime_tts.server.metrics import Metrics
+from realtime_tts.speech.adapters import AdapterRegistry
+from realtime_tts.speech.encoders import Encoders
+from realtime_tts.speech.voices import VoiceRegistry
+
+logger = logging.getLogger(__name__)
+
+_FOLLOW_EVERY_S = 2.0
+
+
+class Upkeep:
+    """Tasks of one gateway, and receiver of the changes of its peers.
+
+    Args:
+        on_failed: called when a task ends with an exception.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        encoders: Encoders,
+        voices: VoiceRegistry,
+        adapters: AdapterRegistry,
+        metrics: Metrics,
+        on_failed: Callable[[], None],
+    ) -> None:
+        self._admission, self._encoders, self._metrics = admission, encoders, metrics
+        self._voices, self._adapters, self._on_failed = voices, adapters, on_failed
+        self._voices_changed = asyncio.Event()
+        self._adapter_changes: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start the tasks that need no engine."""
+        self._tasks += [
+            watch(self._probe_lateness(), "probe lateness", self._on_failed),
+            watch(keep_heap_small(self._encoders.run), "keep heap small", self._on_failed),
+        ]
+
+    async def follow(self) -> None:
+        """Load the adapters that peers have loaded so far, and follow all later changes of adapters and voices."""
+        while not self._adapter_changes.empty():
+            await self._adapters.follow(*self._adapter_changes.get_nowait())
+        self._tasks += [
+            watch(self._follow_adapters(), "follow adapters", self._on_failed),
+            watch(self.follow_voices(), "follow voices", self._on_failed),
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # ---- PeerListener --------------------------------------------------------------------------------------------
+
+    def charged(self, charge: Charge) -> None:
+        self._admission.charged(charge)
+
+    def voices_changed(self) -> None:
+        self._voices_changed.set()
+
+    def adapter_changed(self, name: str, directory: str) -> None:
+        self._adapter_changes.put_nowait((name, directory))
+
+    # ---- tasks ---------------------------------------------------------------------------------------------------
+
+    async def _probe_lateness(self) -> None:
+        loop, lateness = asyncio.get_running_loop(), self._admission.lateness
+        while True:
+            due = loop.time() + PROBE_EVERY_S
+            await asyncio.sleep(PROBE_EVERY_S)
+            await self._encoders.run(_nothing)
+            pace = lateness.pace
+            lateness.observe(loop.time() - due, loop.time())
+            self._metrics.lateness.set(lateness.typical_s)
+            self._metrics.late.set(lateness.pace is Pace.LATE)
+            if lateness.pace is not pace:
+                # Under load the pace may change between LATE and CAREFUL many times.
+                level = logging.INFO if Pace.FREE in (pace, lateness.pace) else logging.DEBUG
+                log_event(logger, level, "pace", is_now=lateness.pace.value, late_ms=1000 * lateness.typical_s)
+            if lateness.is_calm and self._admission.is_idle:
+                await pause(IDLE_PROBE_EVERY_S, self._admission.client_came)
+
+    async def follow_voices(self) -> None:
+        """Apply changes that other processes make in the voices directory, and remove expired temporary voices."""
+        is_readable = True
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._voices_changed.wait(), _FOLLOW_EVERY_S)
+            self._voices_changed.clear()
+            was_readable = is_readable
+            try:
+                await self._voices.refresh()
+                in_use = {voice for owner in self._admission.slots.owners for voice in owner.voices}
+                await self._voices.expire(in_use, time.time())
+            except InternalError as error:
+                is_readable = False
+                if was_readable:  # log once, not at every attempt
+                    log_crash(logger, "voices_unreadable", error)
+            else:
+                is_readable = True
+                if not was_readable:
+                    log_event(logger, logging.INFO, "voices_readable")
+
+    async def _follow_adapters(self) -> None:
+        while True:
+            await self._adapters.follow(*await self._adapter_changes.get())
+
+
+def _nothing() -> None:
+    """Work of a probe in a thread of the encoders."""
