@@ -127,6 +127,7 @@ def test_what_is_not_followed_is_told() -> None:
         ("a & b and so on", 2),
         ("a &nbsp; b", 2),
         ("a &#0; b", 2),
+        ("a &#99999999; b", 2),
         ("a &#xD800; b", 2),
         ("a &#99; &;", 8),
         ("<b c='&bad;'/>", 0),
