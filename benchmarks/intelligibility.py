@@ -52,7 +52,7 @@ def speak(arguments: argparse.Namespace) -> None:
         device=arguments.device,
         dtype=arguments.dtype,
         fp8=arguments.fp8,
-        steps=arguments.steps,
+        flow_steps=arguments.steps,
         guidance_to=arguments.guidance_to,
     )
     loaded, device = load_checkpoint(options)

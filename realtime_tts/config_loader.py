@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from realtime_tts.config import ENV_PREFIX, SECTIONS, Setting, Settings, settings_table
+from realtime_tts.config import ENV_PREFIX, Setting, Settings, build, settings_table
 from realtime_tts.errors import ConfigError
 
 # Variables of the command line itself; they are not settings.
@@ -36,11 +36,7 @@ def load_settings(
         if name not in table:
             raise ConfigError(f"{source} is not a setting{_suggestion(name, table)}", field=name)
         values[name] = _convert(table[name], raw, source)
-    parts = {
-        section: cls(**{name: value for name, value in values.items() if table[name].section == section})
-        for section, cls in SECTIONS.items()
-    }
-    return Settings(**parts)
+    return build(Settings, values)
 
 
 _Entry = tuple[str, str, Any]  # source, setting name, raw value
@@ -64,12 +60,16 @@ def _from_toml(text: str, table: Mapping[str, Setting]) -> Iterator[_Entry]:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"the config file is not TOML: {error}") from error
-    for section, entries in document.items():
-        if section not in SECTIONS or not isinstance(entries, dict):
-            raise ConfigError(
-                f"the config file may hold the tables [engine] and [server], not {section!r}", field=section
-            )
+    sections = {row.section for row in table.values()}
+    pending = [(section, entries) for section, entries in document.items()]
+    for section, entries in pending:
+        if section not in sections or not isinstance(entries, dict):
+            known = ", ".join(f"[{name}]" for name in sorted(sections))
+            raise ConfigError(f"the config file may hold the tables {known}, not {section!r}", field=section)
         for name, value in entries.items():
+            if f"{section}.{name}" in sections:
+                pending.append((f"{section}.{name}", value))
+                continue
             if name in table and table[name].section != section:
                 raise ConfigError(f"{name!r} belongs into [{table[name].section}], not [{section}]", field=name)
             yield f"{name!r} in [{section}] of the config file", name, value

@@ -19,12 +19,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from realtime_tts.cli.engine import make_workers
+from realtime_tts.cli.engine import worker_specs
 from realtime_tts.config_loader import load_settings
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.logs import configure_logging
 from realtime_tts.server.run import GatewayServer, serve
 from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 
 GIVE_BACK_EVERY_S = 15.0  # less than a block of the slope's
@@ -70,7 +71,7 @@ def main() -> None:
         flags = [str(part) for option in options["worker"].items() for part in option]
         engine = EngineClient([WorkerSpec(command=(sys.executable, str(_FAKE_WORKER), *flags))], SupervisorConfig())
     else:
-        engine = EngineClient(make_workers(settings.engine))
+        engine = EngineClient(WorkerPool(worker_specs(settings.engine)))
     path = Path(options["census"])
     kept: list[asyncio.Task[None]] = []  # the loop holds tasks weakly
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to count

@@ -41,13 +41,13 @@ defaults
     default-server check inter 500ms fall 2 rise 1 init-addr none
     # What it says itself has the form of the servers' own problems.
     http-error status 502 {lost}
-    http-error status 503 {nobody}
+    http-error status 503 {no_host}
     http-error status 504 {lost}
 
 frontend speech
     bind {host}:{port}{tls}
     http-request deny deny_status 404 if {{ path,url_dec -m reg ^/metrics/?$ }}
-    # Who adds ?sticky=<anything of his own> to the address comes back to the same host.
+    # A client that adds ?sticky=<any value> to the address reaches the same host again.
     use_backend sticky if {{ url_param(sticky) -m found }}
     default_backend hosts
 
@@ -82,7 +82,7 @@ class Front:
         configuration.write_text(
             _CONFIGURATION.format(
                 lost=_answer("engine_lost", "the server was lost"),
-                nobody=_answer("overloaded", "no server is ready"),
+                no_host=_answer("overloaded", "no server is ready"),
                 control=self._control,
                 host=host,
                 port=port,

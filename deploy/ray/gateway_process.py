@@ -46,8 +46,7 @@ class GatewayProcess:
             **settings,
             "REALTIME_TTS_HOST": host,
             "REALTIME_TTS_PORT": str(self.port),
-            "REALTIME_TTS_METRICS_HOST": "127.0.0.1",
-            "REALTIME_TTS_METRICS_PORT": str(metrics_port),
+            "REALTIME_TTS_METRICS_ADDRESS": f"127.0.0.1:{metrics_port}",
             "REALTIME_TTS_DRAIN_TIMEOUT_S": str(drain_s),
         }
         self._process = subprocess.Popen(

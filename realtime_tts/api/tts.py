@@ -8,12 +8,14 @@ import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from realtime_tts.api.async_tts import AsyncTTS
 from realtime_tts.errors import EngineClosed
 from realtime_tts.speech.recordings import RecordingLike
+from realtime_tts.workers.supervisor import WorkerSpec
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,8 +42,20 @@ class TTS:
     """Blocking variant of `AsyncTTS` with the same arguments; loads the model when constructed. May be shared between
     threads."""
 
-    def __init__(self, model: str = "starter-voice", device: str | Sequence[str] = "auto", **options: Any) -> None:
-        self._tts = AsyncTTS(model, device, **options)
+    def __init__(
+        self,
+        model: str = "starter-voice",
+        device: str | Sequence[str] = "auto",
+        *,
+        language: str = "en",
+        lexicon: Mapping[str, str] | str | Path | None = None,
+        adapters: Mapping[str, str | Path] | None = None,
+        workers: Sequence[WorkerSpec] | None = None,
+        **options: Any,
+    ) -> None:
+        self._tts = AsyncTTS(
+            model, device, language=language, lexicon=lexicon, adapters=adapters, workers=workers, **options
+        )
         self._closed = False
         self._lock = threading.Lock()  # no call is given to the loop once it is being closed
         self._iterated: set[AsyncGenerator[Any, None]] = set()

@@ -40,7 +40,6 @@ def _model_options(bench: Command) -> Command:
             "--model", default="starter-voice", show_default=True, help="A directory, a hub id, or the bundled voice."
         ),
         click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
-        click.option("--dtype", help="float32, bfloat16 or float16; by default what a worker would take."),
         click.option("--threads", type=click.IntRange(1), help="Torch threads on the CPU."),
         click.option("--steps", type=click.IntRange(2, 64), help="Flow steps; by default the model's own."),
         click.option("--cfg", type=click.FloatRange(0, 10), help="Guidance; by default the model's own."),
@@ -54,11 +53,12 @@ def _engine_options(bench: Command) -> Command:
     """Add the options of a benchmark with its own engine; for a server they are passed by --server-option."""
     time_of_flow = click.FloatRange(0, 1)
     options = (
+        click.option("--dtype", help="float32, bfloat16 or float16; by default what a worker would take."),
         click.option(
             "--fp8", type=click.Choice(("off", "flow")), default="off", show_default=True, help="As `serve`'s."
         ),
         click.option("--guidance-from", type=time_of_flow, default=1.0, show_default=True, help="As `serve`'s."),
-        click.option("--guidance-to", type=time_of_flow, default=0.0, show_default=True, help="As `serve`'s."),
+        click.option("--guidance-to", type=time_of_flow, default=0.0, show_default=True, help="Where guidance ends."),
     )
     for option in reversed(options):
         bench = option(bench)
@@ -140,7 +140,7 @@ def engine(
     from realtime_tts.bench.engine_steps import StepPlan, default_batches, measure_steps, num_parts
     from realtime_tts.bench.views import engine_table
 
-    subject = _load({**options, "steps": steps}, batches)
+    subject = _load({**options, "flow_steps": steps}, batches)
     is_cpu = subject.device.type == "cpu"
     plan = StepPlan(
         batches or default_batches(subject.device),
@@ -179,7 +179,7 @@ def latency(
     from realtime_tts.bench.latency import LatencyPlan, default_callers, measure_latency
     from realtime_tts.bench.views import latency_table
 
-    subject = _load({**options, "steps": steps}, callers)
+    subject = _load({**options, "flow_steps": steps}, callers)
     is_cpu = subject.device.type == "cpu"
     plan = LatencyPlan(
         callers or default_callers(subject.device),
@@ -244,7 +244,7 @@ def capacity(
 
     is_cpu = choose_device(options["device"]).type == "cpu"
     plan = _capacity_plan(options, is_cpu)
-    subject = _load({**options, "steps": steps}, (max_streams or (16 if is_cpu else 1024),))
+    subject = _load({**options, "flow_steps": steps}, (max_streams or (16 if is_cpu else 1024),))
     with _Bar(None) as bar:
         bar.next("warming up")
         driver = InProcess(subject, patches or (12 if is_cpu else 40), steps, cfg)
@@ -260,7 +260,7 @@ def capacity(
 @click.option("--words", type=click.IntRange(1, 20), help="Of a turn.  [default: 6; on a GPU 10]")
 @click.option("--codec", default="opus", show_default=True, help="What the server sends: opus, pcm_s16le …")
 @click.option("--max-streams", type=click.IntRange(1), help="Slots of the engine.  [default: 16; on a GPU 1024]")
-@click.option("--server-option", "server_options", multiple=True, help="Pass this on to `serve`, e.g. --max-load=0.9.")
+@click.option("--server-option", "server_options", multiple=True, help="Pass this on to `serve`, e.g. --max-queued=64.")
 @_capacity_options
 @_model_options
 def server(
@@ -298,7 +298,6 @@ def server(
         for name, value in (
             ("model", options["model"]),
             ("devices", options["device"]),
-            ("dtype", options["dtype"]),
             ("threads", options["threads"]),
             ("max-streams", max_streams or (16 if is_cpu else 1024)),
         )

@@ -155,7 +155,7 @@ def limits(settings: Settings) -> dict[str, str]:
 
     count = gateway_count(settings)
     rows = {
-        "contexts in a session": str(settings.server.max_contexts),
+        "contexts in a session": str(settings.server.limits.max_contexts),
         "gateway processes": f"{count.number}: {count.reason}",
     }
     if sys.platform != "win32":

@@ -6,8 +6,7 @@ import sys
 from dataclasses import replace
 
 from realtime_tts.config import EngineConfig
-from realtime_tts.workers.pool import WorkerPool
-from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
+from realtime_tts.workers.supervisor import WorkerSpec
 
 
 def worker_specs(config: EngineConfig, *, quiet: bool = False) -> list[WorkerSpec]:
@@ -20,10 +19,5 @@ def worker_specs(config: EngineConfig, *, quiet: bool = False) -> list[WorkerSpe
     if not quiet:
         return specs
     command = (sys.executable, "-W", "ignore", *specs[0].command[1:])
-    return [replace(spec, command=command, options=replace(spec.options, log_level="critical")) for spec in specs]
-
-
-def make_workers(config: EngineConfig) -> WorkerPool:
-    """Return the workers, which are not started yet."""
-    supervision = SupervisorConfig(ready_timeout_s=config.worker_start_timeout_s, hang_s=config.worker_hang_timeout_s)
-    return WorkerPool(worker_specs(config), supervision)
+    options = [replace(spec.options, worker_log_level="critical") for spec in specs]
+    return [replace(spec, command=command, options=own) for spec, own in zip(specs, options, strict=True)]

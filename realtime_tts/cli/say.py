@@ -114,7 +114,7 @@ class Request:
 )
 @click.option("--prompt-text", help="… in which this was said.")
 @click.option("--consent", is_flag=True, help="With --url: the recording's speaker agrees to have the voice cloned.")
-@click.option("--consent-by", help="Who says so, where the server asks.")
+@click.option("--consent-by", help="Name of the person that states the consent, if the server requires it.")
 @click.option("--consent-scope", help="To what use, where the server asks.")
 @click.option("--instructions", help='Describe the voice: "an old man, slow and warm" (VoxCPM2).')
 @click.option(

@@ -55,12 +55,13 @@ def command(config_path: Path | None, **flags: Any) -> None:
     """Start the server: the playground page, the WebSocket API, health and metrics."""
     settings = read_settings(flags, config_path)
     from realtime_tts.cli.checks import check_engine
-    from realtime_tts.cli.engine import make_workers
+    from realtime_tts.cli.engine import worker_specs
     from realtime_tts.server.host.gateway_count import gateway_count
     from realtime_tts.server.host.process import Host
     from realtime_tts.server.logs import configure_logging
     from realtime_tts.server.run import describe, serve
     from realtime_tts.workers.client import EngineClient
+    from realtime_tts.workers.pool import WorkerPool
 
     configure_logging(settings.server.log_level, settings.server.log_format)
     check_engine(settings.engine)
@@ -70,7 +71,7 @@ def command(config_path: Path | None, **flags: Any) -> None:
     about_gateways = {"Gateways": f"{count.number} process{'es' * (count.number > 1)}: {count.reason}"}
 
     async def run() -> None:
-        workers = make_workers(settings.engine)
+        workers = WorkerPool(worker_specs(settings.engine))
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, workers.replace_all)
         if count.number > 1:
             server = dataclasses.replace(settings.server, gateways=count.number)

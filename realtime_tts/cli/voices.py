@@ -58,7 +58,7 @@ def command(context: click.Context, model: str, url: str | None, api_key: str | 
 @click.option("--description", default="", help="For people.")
 @click.option("--language", default="", help="Its code, such as en.")
 @click.option("--consent", is_flag=True, help="The speaker agrees to having the voice cloned.")
-@click.option("--consent-by", help="Who says so.")
+@click.option("--consent-by", help="Name of the person that states the consent.")
 @click.option("--consent-scope", help="To what use.")
 @server_options
 def add(name: str, reference: Path | None, prompt: Path | None, url: str, api_key: str | None, **fields: Any) -> None:

@@ -17,10 +17,13 @@ _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 class EngineOptions:
     """Options of one engine; 0 and "auto" let the worker choose. Fields without help are not settings.
 
-    device: auto, cpu, cuda or cuda:N.
-    num_blocks: KV cache, blocks of 16 positions. The worker fits it to the device's memory.
-    max_load: share of real time above which no context is accepted. An operator limits sessions instead.
-    log_level: least severe log records to print.
+    device: auto, cpu, cuda or cuda:N. An operator sets `devices`.
+    dtype: number format of the weights: float32, bfloat16 or float16; auto: the checkpoint's on CUDA, float32 on the
+        CPU. Other formats are for comparisons.
+    guidance_to: flow time at which guidance ends. Above 0 speech is harder to understand (docs/operate/performance.md).
+    num_blocks: KV cache, blocks of 16 positions. `max_streams` bounds memory in an operator's terms.
+    max_load: share of real time above which no context is accepted; 0: no limit. Admission limits load in the gateway.
+    worker_log_level: least severe log records to print.
 
     Raises:
         ConfigError: the device, the number of flow steps or the guidance is invalid.
@@ -28,39 +31,32 @@ class EngineOptions:
 
     model: str = setting(STARTER_VOICE, "Model: a directory, a Hugging Face id, or 'starter-voice' (in the package).")
     device: str = "auto"
-    dtype: str = setting(
-        "auto",
-        "Number format of the weights; auto: bfloat16 on CUDA, float32 on CPU.",
-        choices=("auto", "float32", "bfloat16", "float16"),
-    )
+    dtype: str = "auto"
     attention: str = setting(
         "auto",
-        "Kernels: sdpa uses plain torch, triton fused kernels on CUDA; auto: triton where it is supported.",
-        choices=("auto", "sdpa", "triton"),
+        "Kernels. sdpa: plain torch; triton: fused kernels on CUDA; auto: triton where it is supported; eager: auto "
+        "without CUDA graphs, slower, but errors show where they occur.",
+        choices=("auto", "sdpa", "triton", "eager"),
     )
-    eager: bool = setting(False, "Run without CUDA graphs: slower, but errors show where they occur.")
     fp8: str = setting(
         "off",
         "Matrix products in 8 bits, on Hopper GPUs from 46 streams on. flow: those of the flow, most of a step's work.",
         choices=("off", "flow"),
     )
-    steps: int = setting(
+    flow_steps: int = setting(
         0, "Default number of flow steps for requests that set none; 0: the model's.", minimum=0, maximum=MAX_STEPS
     )
     guidance_from: float = setting(
-        1.0, "Flow time, from 1 (noise) to 0 (speech), at which guidance begins.", minimum=0, maximum=1
+        1.0,
+        "Flow time, from 1 (noise) to 0 (speech), at which guidance begins; a step without it takes half the work.",
+        minimum=0,
+        maximum=1,
     )
-    guidance_to: float = setting(
-        0.0, "Flow time at which guidance ends; a flow step without it takes half the work.", minimum=0, maximum=1
-    )
+    guidance_to: float = 0.0
     max_streams: int = setting(0, "Streams that one worker advances at once; 0: chosen from the device.", minimum=0)
-    num_blocks: int = setting(
-        0, "KV cache of one worker, blocks of 16 positions; 0: chosen from the device.", minimum=0
-    )
+    num_blocks: int = 0
     threads: int = setting(0, "CPU threads of a worker; 0: chosen from the machine.", minimum=0, maximum=1024)
-    max_load: float = setting(
-        0.0, "Share of real time beyond which a worker takes no new context; 0: it takes all.", minimum=0, maximum=1
-    )
+    max_load: float = 0.0
     max_adapters: int = setting(
         0,
         "Adapters loaded at a time, whose memory is held from the start; 0: those of --adapters, and 4 with "
@@ -70,13 +66,14 @@ class EngineOptions:
     )
     max_adapter_rank: int = setting(32, "Largest rank of an adapter.", minimum=1, maximum=256)
     adapter_mlp: bool = setting(False, "Let adapters change the MLPs too, which takes three times their memory.")
-    log_level: str = "info"
+    worker_log_level: str = "info"
 
     def __post_init__(self) -> None:
         if not _DEVICE.fullmatch(self.device):
             raise ConfigError(f"device {self.device!r} is unknown: give auto, cpu, cuda or cuda:N", field="devices")
-        if self.steps and not MIN_STEPS <= self.steps <= MAX_STEPS:
-            raise ConfigError(f"steps must be {MIN_STEPS} to {MAX_STEPS}, got {self.steps}", field="steps")
+        if self.flow_steps and not MIN_STEPS <= self.flow_steps <= MAX_STEPS:
+            message = f"flow_steps must be {MIN_STEPS} to {MAX_STEPS}, got {self.flow_steps}"
+            raise ConfigError(message, field="flow_steps")
         if not 0.0 <= self.guidance_to < self.guidance_from <= 1.0:
             raise ConfigError(
                 "guidance must go from a flow time to a lower one, both 0 to 1, "

@@ -115,11 +115,12 @@ def make_engine(
     if options.max_adapters:
         limits_of_adapters = AdapterLimits(options.max_adapters, options.max_adapter_rank, options.adapter_mlp)
         bank = AdapterBank.install(loaded.model, limits_of_adapters)
-    backend = choose_backend(options.attention, loaded.model, fp8=options.fp8)
+    is_eager = options.attention == "eager"
+    backend = choose_backend("auto" if is_eager else options.attention, loaded.model, fp8=options.fp8)
     config = dataclasses.replace(choose_config(loaded, device, options, choose_block_size(backend)), **limits)
     times = GuidedTimes(options.guidance_from, options.guidance_to)
     engine = Engine(loaded, config, emit, stages=stages, backend=backend, guided_times=times, bank=bank)
-    if not options.eager:
+    if not is_eager:
         capture(engine)
     warm_up(engine)
     return engine
@@ -142,7 +143,7 @@ def capture(engine: Engine) -> None:
     try:
         num_graphs = engine.runner.capture(progress)
     except RuntimeError as error:
-        raise EngineStartError(f"no CUDA graphs could be captured, --eager goes without: {error}") from error
+        raise EngineStartError(f"no CUDA graphs could be captured; try --attention eager: {error}") from error
     if bar is not None:
         bar.close()
         logger.info("captured %d CUDA graphs in %.1f s", num_graphs, time.monotonic() - started_s)

@@ -250,8 +250,9 @@ def load_checkpoint(options: EngineOptions) -> tuple[LoadedModel, torch.device]:
     device = choose_device(options.device)
     dtype = None if options.dtype == "auto" else options.dtype
     loaded = load_model(str(local_directory(options.model) or options.model), device, dtype)
-    if options.steps:
-        loaded = dataclasses.replace(loaded, policy=dataclasses.replace(loaded.policy, default_steps=options.steps))
+    if options.flow_steps:
+        policy = dataclasses.replace(loaded.policy, default_steps=options.flow_steps)
+        loaded = dataclasses.replace(loaded, policy=policy)
     return with_text_head(loaded), device
 
 
@@ -302,7 +303,7 @@ async def serve(socket_path: str) -> int:
     thread = JobThread("engine")
     try:
         options = EngineOptions(**start.options)
-        logging.getLogger().setLevel(options.log_level.upper())
+        logging.getLogger().setLevel(options.worker_log_level.upper())
         engine, ready = await _load_while_wanted(options, reader, thread)
     except Exception as error:
         code, text = EngineStartError.code, f"{type(error).__name__}: {error}"

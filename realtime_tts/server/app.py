@@ -23,12 +23,7 @@ from realtime_tts.server.vendors import cartesia, deepgram, elevenlabs, openai
 from realtime_tts.server.voices import routes as voice_routes
 from realtime_tts.workers.client import EngineClient
 
-_DIALECTS = {
-    "openai": openai.router,
-    "cartesia": cartesia.router,
-    "elevenlabs": elevenlabs.router,
-    "deepgram": deepgram.router,
-}
+_DIALECTS = (openai.router, cartesia.router, elevenlabs.router, deepgram.router)
 _DESCRIPTION = (
     "Text deltas in, speech out. Live speech goes over the WebSocket `/v1/stream` (docs/protocol/native.md), a whole "
     "text also over plain HTTP; clients of other services find here what they know (docs/guides/clients.md)."
@@ -79,9 +74,8 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
     # Load balancers send no key and receive counts and device states only; pages of other origins are refused.
     app.include_router(routes.readiness, dependencies=[Depends(routes.check_origin)])
     # Before the native routes: a dialect shares some of their paths and matches requests with its own kind of key.
-    for name, router in _DIALECTS.items():
-        if name in settings.server.dialects:
-            app.include_router(router)
+    for router in _DIALECTS:
+        app.include_router(router)
     app.include_router(routes.catalogue)
     app.include_router(voice_routes.voices)
     app.include_router(adapters.adapters)

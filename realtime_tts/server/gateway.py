@@ -54,7 +54,7 @@ class Gateway:
     def __init__(self, settings: Settings, engine: EngineClient, peers: Peers | None = None) -> None:
         self.settings, self.engine = settings, engine
         self.peers = peers or Peers()
-        self._store = open_store(settings.server.voices_dir, settings.server.voice_consent)
+        self._store = open_store(settings.server.voices.voices_dir, settings.server.voices.voice_consent)
         self.voices = VoiceRegistry(engine, self._store)
         self.voices.on_removed = self._voice_removed
         self.voices.on_stored = self.peers.voices_changed
@@ -65,9 +65,9 @@ class Gateway:
         self.voice_making = VoiceMaking()
         self.making_previews: SharedJobs[bytes] = SharedJobs()
         self.previews = Previews(None if self._store is None else self._store.directory / "previews")
-        self._lexicons = Lexicons(settings.server.lexicon, settings.server.key_lexicons)
+        self._lexicons = Lexicons(settings.server.speech.lexicon, settings.server.speech.tenant_lexicons)
         self.metrics = Metrics()
-        self.encoders = Encoders(settings.server.encoder_threads, settings.server.opus_complexity)
+        self.encoders = Encoders(settings.server.encoder_threads, settings.server.speech.opus_complexity)
         self.availability = Availability(engine)
         self.admission = Admission(settings.server, engine, self.availability, self.peers, self.metrics)
         services = Services(engine, self.voices, self.encoders, self.metrics, self.admission)
@@ -170,7 +170,7 @@ class Gateway:
             ModelNotFound: the model is not the loaded one, and the setting `strict_ids` is on.
             EngineLost: no worker has been ready yet.
         """
-        config = self.settings.server
+        config = self.settings.server.voices
         name, adapter = self.adapters.split(model)
         if config.strict_ids and name not in (None, known := self.catalogue.ready.model, *config.model_aliases):
             raise ModelNotFound(f"unknown model; the model is {known}", field="model")
@@ -178,7 +178,7 @@ class Gateway:
 
     def provenance(self, voice_id: str) -> Provenance | None:
         """Return the provenance to write into an audio file; None if it is off. `voice_id`: the engine's id."""
-        if not self.settings.server.provenance:
+        if not self.settings.server.voices.provenance:
             return None
         return Provenance(f"realtime-tts {__version__}", self.catalogue.ready.model, voice_id)
 
@@ -194,21 +194,22 @@ class Gateway:
 
     def _make_catalogue(self, ready: frames.Ready) -> Catalogue:
         config = self.settings.server
+        speech = config.speech
         defaults = SpeechDefaults(
             ready,
             voices=self.voices.names,
-            language=config.language,
-            mode=None if config.mode == "auto" else config.mode,
-            stall_flush_s=config.stall_flush_s or None,
-            sentence_pause_ms=config.sentence_pause_ms,
+            language=speech.language,
+            mode=None if speech.mode == "auto" else speech.mode,
+            stall_flush_s=speech.stall_flush_s or None,
+            sentence_pause_ms=speech.sentence_pause_ms,
             lexicons=self._lexicons,
             draw_seed=lambda: secrets.randbelow(2**31),
-            voice_aliases=dict(config.voice_aliases),
+            voice_aliases=dict(config.voices.voice_aliases),
             name_of=self.voices.name_of,
             adapters=self.adapters.names,
-            max_steps=config.max_steps,
+            max_steps=config.limits.max_flow_steps,
         )
-        return Catalogue(ready, defaults, config.max_text_chars, config.voice_consent)
+        return Catalogue(ready, defaults, config.limits.max_text_chars, config.voices.voice_consent)
 
 
 def _directory(path: str) -> Path | None:

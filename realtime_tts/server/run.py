@@ -98,7 +98,7 @@ class GatewayServer(BoundedServer):
     """Server of a gateway. The first SIGTERM or SIGINT drains, the second one ends at once."""
 
     def __init__(self, config: uvicorn.Config, source: ConnectionSource, gateway: Gateway, address: Address) -> None:
-        super().__init__(config, source, max_connections(gateway.settings.server.max_connections))
+        super().__init__(config, source, max_connections(gateway.settings.server.limits.max_connections))
         self.gateway, self.address = gateway, address
         self._drain_task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -123,7 +123,7 @@ class GatewayServer(BoundedServer):
         self.force_exit = self.should_exit = True
 
     async def _drain(self) -> None:
-        await self.gateway.drain(self.gateway.settings.server.drain_timeout_s)
+        await self.gateway.drain(self.gateway.settings.server.timeouts.drain_timeout_s)
         self.should_exit = True
 
 
@@ -195,15 +195,15 @@ async def serve_at(
 
 def server_config(app: FastAPI, config: ServerConfig) -> uvicorn.Config:
     """Return uvicorn's settings. No compression: Opus does not shrink, and deflate takes memory for each socket."""
-    http, stream = protocol_classes(config.handshake_timeout_s, config.close_timeout_s)
+    http, stream = protocol_classes(config.timeouts.handshake_timeout_s, config.timeouts.close_timeout_s)
     return uvicorn.Config(
         app,
         http=http,
         ws=stream,
         # Larger than the message limit, so that a slightly too long message gets an error, not a close.
-        ws_max_size=4 * config.max_message_bytes,
-        ws_ping_interval=config.ping_interval_s,
-        ws_ping_timeout=config.ping_timeout_s,
+        ws_max_size=4 * config.limits.max_message_bytes,
+        ws_ping_interval=config.timeouts.ping_interval_s,
+        ws_ping_timeout=config.timeouts.ping_timeout_s,
         ws_per_message_deflate=False,
         log_config=None,
         access_log=False,
@@ -224,7 +224,7 @@ def bind(settings: Settings) -> tuple[Address, list[socket.socket]]:
     if metrics_on_main_port(settings):
         return Address(base_url(listener), None), [listener]
     try:
-        metrics_listener = _bind(config.metrics_host, config.metrics_port, "metrics_port")
+        metrics_listener = _bind(config.metrics_host, config.metrics_port, "metrics_address")
     except ConfigError:
         listener.close()
         raise
@@ -264,7 +264,9 @@ def _about_added(gateway: Gateway) -> str:
     if (directory := gateway.voices_directory) is None:
         return f"{number}, which end with the server"
     shared = (
-        " (all servers of this user share it: --voices-dir)" if gateway.settings.server.voices_dir == "auto" else ""
+        " (all servers of this user share it: --voices-dir)"
+        if gateway.settings.server.voices.voices_dir == "auto"
+        else ""
     )
     return f"{number}, kept in {directory}{shared}"
 

@@ -61,7 +61,7 @@ class Lexicons:
         for key_id, key_path in key_paths:
             if not _KEY_ID.fullmatch(key_id):
                 raise ConfigError(
-                    "a key's lexicon is named by the first 12 digits of the key's hash", field="key_lexicons"
+                    "a key's lexicon is named by the first 12 digits of the key's hash", field="tenant_lexicons"
                 )
             self._own[key_id] = read_lexicon(key_path)
 

@@ -45,7 +45,13 @@ class WorkerSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SupervisorConfig:
-    """Timeouts in seconds. `stop_s`: from SIGTERM to SIGKILL."""
+    """Timeouts in seconds.
+
+    ready_timeout_s: a worker that is not ready by then is restarted; the first start may download a model, and the
+        next continues the download.
+    hang_s: the same for a worker without a step although it has work: 30 times the longest step.
+    stop_s: from SIGTERM to SIGKILL.
+    """
 
     ready_timeout_s: float = 600.0
     hang_s: float = 5.0

@@ -29,7 +29,7 @@ from realtime_tts.cli.checks import check_engine
 from realtime_tts.cli.main import COMMANDS, cli, main
 from realtime_tts.cli.serve import show
 from realtime_tts.cli.sinks import OggSink, WavSink, format_of
-from realtime_tts.config import EngineConfig
+from realtime_tts.config import AccessConfig, EngineConfig
 from realtime_tts.errors import AdapterExists, AdapterNotFound, ConfigError, Unauthorized, VoiceNotFound
 from realtime_tts.server.admission.auth import hash_key, load_hashes
 from realtime_tts.server.run import describe
@@ -93,8 +93,8 @@ def test_the_help_lists_the_commands_without_loading_them() -> None:
 
 
 def test_serve_shows_every_setting_when_asked() -> None:
-    assert "--slow-consumer-timeout-s" not in run("serve", "--help").output
-    assert "--slow-consumer-timeout-s" in run("serve", "--help-all").output
+    assert "--max-late-ms" not in run("serve", "--help").output
+    assert "--max-late-ms" in run("serve", "--help-all").output
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_mistake_is_told_in_one_line(
 
 
 def test_a_mistake_ends_the_process_without_a_traceback() -> None:
-    result = in_process("serve", "--port", "0", "--metrics-port", "0", "--devices", "nonsense")
+    result = in_process("serve", "--port", "0", "--metrics-address", "127.0.0.1:0", "--devices", "nonsense")
     assert result.returncode == 2
     assert [line.split()[0] for line in result.stderr.splitlines()] == [b"Loading", b"Error:"]
     assert b"device 'nonsense' is unknown: give auto, cpu, cuda or cuda:N" in result.stderr
@@ -635,12 +635,11 @@ def test_serve_tells_where_voices_are_kept(
 
 
 def test_a_new_key_opens_the_server_through_its_hash(tmp_path: Path) -> None:
-    from realtime_tts.config import ServerConfig
 
     path = tmp_path / "hashes"
     output = run("keys", "create", "--name", "phone app", "--append", str(path)).stdout
     key = output.splitlines()[0].removeprefix("key:").strip()
-    assert load_hashes(ServerConfig(api_key_file=str(path))) == (hash_key(key),)
+    assert load_hashes(AccessConfig(api_key_file=str(path))) == (hash_key(key),)
     assert run("keys", "hash", stdin=f"{key}\n").stdout.splitlines()[-1] == hash_key(key)
     assert run("keys", "create", "--name", "two\nlines").exit_code == 2
 

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from realtime_tts.audio.codecs import OPUS_COMPLEXITY
-from realtime_tts.config import ServerConfig, Settings, settings_table
+from realtime_tts.config import (
+    AccessConfig,
+    EngineConfig,
+    LimitsConfig,
+    ServerConfig,
+    Settings,
+    SpeechConfig,
+    TimeoutsConfig,
+    VoicesConfig,
+    build,
+    flatten,
+    settings_table,
+)
 from realtime_tts.config_loader import load_settings
 from realtime_tts.errors import ConfigError
+
+CLASSES = (EngineConfig, ServerConfig, AccessConfig, SpeechConfig, VoicesConfig, LimitsConfig, TimeoutsConfig)
+PARTS = {"access", "speech", "voices", "limits", "timeouts"}  # of the server's settings
 
 
 def test_defaults_are_valid_settings() -> None:
@@ -17,7 +34,7 @@ def test_defaults_are_valid_settings() -> None:
 
 
 def test_opus_tries_as_hard_in_the_server_as_elsewhere() -> None:
-    assert ServerConfig().opus_complexity == OPUS_COMPLEXITY
+    assert ServerConfig().speech.opus_complexity == OPUS_COMPLEXITY
 
 
 def test_flags_win_over_the_environment_over_the_file() -> None:
@@ -41,29 +58,28 @@ def test_lists_come_as_lists_or_with_commas() -> None:
     ("flags", "toml"),
     [
         ({"voice_aliases": "rachel=slt, adam = rms,"}, ""),
-        ({}, '[server.voice_aliases]\nrachel = "slt"\nadam = "rms"'),
-        ({}, '[server]\nvoice_aliases = ["rachel=slt", "adam=rms"]'),
+        ({}, '[server.voices.voice_aliases]\nrachel = "slt"\nadam = "rms"'),
+        ({}, '[server.voices]\nvoice_aliases = ["rachel=slt", "adam=rms"]'),
     ],
 )
 def test_aliases_come_as_a_table_or_with_equal_signs(flags: dict[str, object], toml: str) -> None:
-    assert load_settings(flags, {}, toml).server.voice_aliases == (("rachel", "slt"), ("adam", "rms"))
+    assert load_settings(flags, {}, toml).server.voices.voice_aliases == (("rachel", "slt"), ("adam", "rms"))
 
 
-def test_dialects_can_all_be_left_out() -> None:
-    assert load_settings({"dialects": ""}).server.dialects == ()
-    assert load_settings({"dialects": "openai,deepgram"}).server.dialects == ("openai", "deepgram")
+def test_a_list_can_be_empty() -> None:
+    assert load_settings({"model_aliases": ""}).server.voices.model_aliases == ()
+    assert load_settings({"model_aliases": "tts-1,sonic"}).server.voices.model_aliases == ("tts-1", "sonic")
 
 
 @pytest.mark.parametrize("word", ["1", "true", "YES", "on"])
 def test_words_for_true(word: str) -> None:
-    assert load_settings({}, {"REALTIME_TTS_STRICT_IDS": word}).server.strict_ids is True
+    assert load_settings({}, {"REALTIME_TTS_STRICT_IDS": word}).server.voices.strict_ids is True
 
 
 @pytest.mark.parametrize("word", ["0", "False", "no", "off"])
 def test_words_for_false(word: str) -> None:
-    assert (
-        load_settings({}, {"REALTIME_TTS_STRICT_IDS": word}, "[server]\nstrict_ids = true").server.strict_ids is False
-    )
+    toml = "[server.voices]\nstrict_ids = true"
+    assert load_settings({}, {"REALTIME_TTS_STRICT_IDS": word}, toml).server.voices.strict_ids is False
 
 
 def test_environment_names_of_others_are_ignored() -> None:
@@ -85,24 +101,28 @@ def test_environment_names_of_others_are_ignored() -> None:
         ({"port": 1.5}, {}, "", "is not a whole number"),
         ({"port": 70_000}, {}, "", "is above 65535"),
         ({"port": -1}, {}, "", "is below 0"),
-        ({"max_sessions": 2**64}, {}, "", "is above 1e+12"),
+        ({"max_queued": 2**64}, {}, "", "is above 1e+12"),
         ({"max_chars_per_minute": "1" + "0" * 400}, {}, "", "is above 1e+12"),
-        ({"idle_timeout_s": "inf"}, {}, "", "is above 1e+12"),
-        ({"idle_timeout_s": 10**400}, {}, "", "is not a number"),
-        ({"max_lead_s": "nan"}, {}, "", "is below 0.2"),
-        ({"max_lead_s": "soon"}, {}, "", "is not a number"),
-        ({"max_lead_s": False}, {}, "", "is not a number"),
+        ({"drain_timeout_s": "inf"}, {}, "", "is above 1e+12"),
+        ({"drain_timeout_s": 10**400}, {}, "", "is not a number"),
+        ({"stall_flush_s": "nan"}, {}, "", "is below 0"),
+        ({"stall_flush_s": "soon"}, {}, "", "is not a number"),
+        ({"stall_flush_s": False}, {}, "", "is not a number"),
         ({"host": 5}, {}, "", "is not text"),
         ({"devices": [5]}, {}, "", "is not a list of text"),
         ({"devices": 5}, {}, "", "is not a list of text"),
         ({"strict_ids": "maybe"}, {}, "", "is not true or false"),
-        ({"dialects": "openai,klingon"}, {}, "", "is none of openai, cartesia, elevenlabs, deepgram"),
+        ({"metrics_address": "9464"}, {}, "", "must be an address and a port, as 127.0.0.1:9464, got '9464'"),
+        ({"metrics_address": "[::1]:70000"}, {}, "", "must be an address and a port"),
+        ({}, {}, "[server]\nmax_queued = 5", "'max_queued' belongs into [server.limits], not [server]"),
+        ({}, {}, "[server]\nlimits = 5", "not 'server.limits'"),
+        ({"max_contexts": 5}, {}, "", "--max-contexts is not a setting"),
         ({"voice_aliases": "rachel"}, {}, "", "is not a table of names"),
         ({"voice_aliases": "rachel=slt=rms"}, {}, "", "is not a table of names"),
         ({"voice_aliases": "rachel=slt,rachel=rms"}, {}, "", "is not a table of names"),
         ({"voice_aliases": "=slt"}, {}, "", "is not a table of names"),
         ({"voice_aliases": 5}, {}, "", "is not a table of names"),
-        ({}, {}, "[server.voice_aliases]\nrachel = 5", "is not a table of names"),
+        ({}, {}, "[server.voices.voice_aliases]\nrachel = 5", "is not a table of names"),
         ({"log_level": "loud"}, {}, "", "is none of debug, info, warning, error"),
     ],
 )
@@ -115,6 +135,15 @@ def test_a_wrong_setting_is_named(flags: dict[str, object], env: dict[str, str],
 def test_names_are_unique_so_that_one_environment_variable_means_one_thing() -> None:
     names = [row.name for row in settings_table()]
     assert len(names) == len(set(names))
+
+
+def test_there_are_few_settings() -> None:
+    assert len(list(settings_table())) <= 35
+
+
+def test_values_by_name_make_equal_settings() -> None:
+    assert build(Settings, flatten(Settings())) == Settings()
+    assert set(flatten(Settings())) == {field.name for cls in CLASSES for field in dataclasses.fields(cls)} - PARTS
 
 
 @pytest.mark.parametrize("row", list(settings_table()), ids=lambda row: row.name)

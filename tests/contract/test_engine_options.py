@@ -19,11 +19,11 @@ def test_an_unknown_device_is_refused_with_the_choices(device: str) -> None:
 
 def test_a_number_of_flow_steps_out_of_bounds_is_refused() -> None:
     for steps in (0, 2, 64):
-        assert EngineOptions(steps=steps)
+        assert EngineOptions(flow_steps=steps)
     for steps in (1, 65):
         with pytest.raises(ConfigError, match="2 to 64") as caught:
-            EngineOptions(steps=steps)
-        assert caught.value.field == "steps"
+            EngineOptions(flow_steps=steps)
+        assert caught.value.field == "flow_steps"
 
 
 @pytest.mark.parametrize("times", [(0.5, 0.5), (0.2, 0.6), (1.0, -0.1), (1.1, 0.0), (float("nan"), 0.0)])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
 import pytest
 from gateway_harness import GatewayHarness
 from proxy_harness import COMMANDS, DEPLOY, Certificate, Proxy, make_certificate, running_proxy
 
+from realtime_tts.config import flatten
 from realtime_tts.config_loader import load_settings
 from realtime_tts.server.admission.auth import create_key
 
@@ -24,7 +24,7 @@ def proxied_gateway(key: tuple[str, str], tmp_path_factory: pytest.TempPathFacto
     keys = tmp_path_factory.mktemp("keys") / "keys.txt"
     keys.write_text(f"{key[1]}  # a user\n")
     settings = load_settings(toml_text=(DEPLOY / "realtime-tts.toml").read_text(encoding="utf-8"))
-    server = {**dataclasses.asdict(settings.server), "port": 0, "metrics_port": 0, "api_key_file": str(keys)}
+    server = {**flatten(settings), "port": 0, "metrics_address": "127.0.0.1:0", "api_key_file": str(keys)}
     with GatewayHarness(worker={"patch_delay_s": 0.002}, **server) as harness:
         yield harness
 

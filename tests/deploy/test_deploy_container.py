@@ -62,9 +62,9 @@ def test_its_settings_are_settings() -> None:
     (environment,) = [rest for name, rest in instructions() if name == "ENV" and "REALTIME_TTS" in rest]
     server = load_settings(env=dict(pair.split("=", 1) for pair in environment.split())).server
     assert (server.host, server.port, server.metrics_host) == ("0.0.0.0", 8000, "0.0.0.0")
-    assert server.api_key_file, "beyond loopback it does not start without keys"
+    assert server.access.api_key_file, "beyond loopback it does not start without keys"
     (volume,) = [json.loads(rest) for name, rest in instructions() if name == "VOLUME"]
-    assert server.voices_dir.startswith(volume[0] + "/"), "voices that users add outlive the container"
+    assert server.voices.voices_dir.startswith(volume[0] + "/"), "voices that users add outlive the container"
     (ports,) = [rest for name, rest in instructions() if name == "EXPOSE"]
     assert ports.split() == [str(server.port), str(server.metrics_port)]
 

@@ -152,13 +152,13 @@ def test_a_hosts_settings_are_settings(objects: dict[str, dict[str, Any]]) -> No
     ports = {port["name"]: port["containerPort"] for port in server["ports"]}
     assert ports == {"http": settings.server.port, "metrics": settings.server.metrics_port}
     mounts = [mount["mountPath"] for mount in server["volumeMounts"]]
-    for path in (settings.server.voices_dir, settings.server.token_secret_file):
+    for path in (settings.server.voices.voices_dir, settings.server.access.token_secret_file):
         assert any(path.startswith(mount + "/") for mount in mounts), path
 
 
 def test_a_host_has_time_to_let_speech_end(objects: dict[str, dict[str, Any]]) -> None:
     hosts, front = pod(objects, "tts-hosts"), pod(objects, "tts-front")
-    drain_s = load_settings(env=environment(hosts["containers"][0])).server.drain_timeout_s
+    drain_s = load_settings(env=environment(hosts["containers"][0])).server.timeouts.drain_timeout_s
     assert drain_s == 40
     assert hosts["terminationGracePeriodSeconds"] > drain_s
     [haproxy] = front["containers"]
@@ -204,7 +204,7 @@ def test_the_compose_file_says_the_same() -> None:
     (base,) = re.findall(r"ARG PYTHON_IMAGE=(\S+)", (DEPLOY / "Containerfile").read_text(encoding="utf-8"))
     assert host["build"]["args"]["PYTHON_IMAGE"] == f"${{PYTHON_IMAGE:-{base}}}"
     assert front["environment"]["HOST_PORT"] == str(settings.server.port)
-    assert int(host["stop_grace_period"].removesuffix("s")) > settings.server.drain_timeout_s
+    assert int(host["stop_grace_period"].removesuffix("s")) > settings.server.timeouts.drain_timeout_s
     assert float(front["environment"]["DRAIN_S"]) < float(front["stop_grace_period"].removesuffix("s"))
     for service in services.values():
         assert service["read_only"]

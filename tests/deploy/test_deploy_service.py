@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from proxy_harness import DEPLOY
 
 from realtime_tts.cli.main import cli
-from realtime_tts.config import ServerConfig
+from realtime_tts.config import AccessConfig, ServerConfig
 from realtime_tts.config_loader import load_settings
 from realtime_tts.errors import Unauthorized
 from realtime_tts.server.admission.auth import Authenticator
@@ -47,14 +47,14 @@ def test_the_unit_runs_the_server_as_nobody_in_particular_and_lets_it_drain() ->
     assert arguments == ["serve", "--config", "/etc/realtime-tts/realtime-tts.toml"]
     assert settings["DynamicUser"] == "yes"
     assert settings["KillMode"] == "mixed", "a worker that gets SIGTERM too would refuse what is still to be spoken"
-    assert float(settings["TimeoutStopSec"]) > ServerConfig().drain_timeout_s + 5
+    assert float(settings["TimeoutStopSec"]) > ServerConfig().timeouts.drain_timeout_s + 5
     assert "PrivateDevices" not in settings, "it hides the GPU"
 
 
 def test_the_settings_are_for_a_proxy_on_the_same_machine() -> None:
     server = load_settings(toml_text=(DEPLOY / "realtime-tts.toml").read_text(encoding="utf-8")).server
     assert (server.host, server.port) == ("127.0.0.1", 8000)
-    assert server.api_key_file == "/etc/realtime-tts/keys.txt"
+    assert server.access.api_key_file == "/etc/realtime-tts/keys.txt"
 
 
 def test_each_user_has_a_key_that_can_be_taken_away(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_each_user_has_a_key_that_can_be_taken_away(tmp_path: Path) -> None:
     assert not any(key in file.read_text() for key in keys.values())
 
     def tenant(name: str) -> str:
-        authenticator = Authenticator(ServerConfig(host="0.0.0.0", api_key_file=str(file)))
+        authenticator = Authenticator(ServerConfig(host="0.0.0.0", access=AccessConfig(api_key_file=str(file))))
         return authenticator.authenticate({"authorization": f"Bearer {keys[name]}"}, {}).tenant
 
     assert tenant("phone app") != tenant("Ada's laptop")

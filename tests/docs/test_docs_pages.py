@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from settings_page import page
 
 from realtime_tts.config import settings_table
 
@@ -73,6 +74,12 @@ def test_the_settings_of_the_deploy_page_exist() -> None:
     rows = re.findall(r"(?m)^\| `(\w+)` \|", section[: section.index("\n## ")])
     assert {"host", "api_key_file", "allowed_origins"} <= set(rows)
     assert set(rows) <= {row.name for row in settings_table("server")}
+
+
+def test_the_page_of_settings_is_that_of_their_table() -> None:
+    assert (ROOT / "docs/operate/settings.md").read_text(encoding="utf-8") == page(), (
+        "run tests/support/settings_page.py"
+    )
 
 
 def test_the_deploy_page_names_every_shipped_file() -> None:

@@ -113,7 +113,7 @@ def test_eight_ragged_streams_equal_eight_alone(starter: LoadedModel) -> None:
     voices = Voices(starter)
     voices.ragged()
     for number in range(len(TEXTS)):
-        alone = Voices(starter, eager=True)
+        alone = Voices(starter, attention="eager")
         alone.say(number, **({"steps": 4} if number in (2, 5) else {}))
         alone.run()
         close(voices.pcm(number), alone.pcm(number), 2e-2)  # of which a half-precision decoder's rounding is the most
@@ -145,7 +145,7 @@ def test_a_step_that_waits_for_the_device_says_what_it_says_alone(
     assert (most, num_given) == (2, 0)
     assert voices.engine.gap_s >= 0.0
     for number in range(len(TEXTS)):
-        alone = Voices(starter, eager=True)
+        alone = Voices(starter, attention="eager")
         alone.say(number, **({"steps": 4} if number in (2, 5) else {}))
         alone.run()
         close(voices.pcm(number), alone.pcm(number), 2e-2)

@@ -164,6 +164,6 @@ def test_what_cannot_be_captured_ends_the_start_with_a_way_out(
         raise RuntimeError("no kernel image")
 
     monkeypatch.setattr(ModelRunner, "capture", broken)
-    with pytest.raises(EngineStartError, match=r"--eager.*no kernel image"):
+    with pytest.raises(EngineStartError, match=r"--attention eager.*no kernel image"):
         make_engine(tiny, CPU, EngineOptions(max_streams=2))
-    assert make_engine(tiny, CPU, EngineOptions(max_streams=2, eager=True)).num_steps == 0
+    assert make_engine(tiny, CPU, EngineOptions(max_streams=2, attention="eager")).num_steps == 0

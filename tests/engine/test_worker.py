@@ -535,7 +535,7 @@ async def test_a_worker_whose_gateway_goes_away_while_it_loads_exits(tmp_path: P
 
 
 async def test_the_modes_of_the_settings_reach_the_worker_and_come_back() -> None:
-    chosen = EngineConfig(devices=("cpu",), threads=1, max_streams=2, steps=5, guidance_from=0.9, guidance_to=0.3)
+    chosen = EngineConfig(devices=("cpu",), threads=1, max_streams=2, flow_steps=5, guidance_from=0.9, guidance_to=0.3)
     client = EngineClient(worker_specs(chosen, quiet=True), CONFIG)
     await client.start()
     try:

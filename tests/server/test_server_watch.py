@@ -14,7 +14,7 @@ from gateway_harness import GatewayHarness
 from processes import supervisors, worker_pids
 from stream_client import open_stream
 
-from realtime_tts.config import ServerConfig, Settings
+from realtime_tts.config import ServerConfig, Settings, VoicesConfig
 from realtime_tts.errors import InternalError
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.stream.websocket import Connection
@@ -95,7 +95,7 @@ async def test_voices_that_cannot_be_read_are_told_of_once_and_so_is_their_retur
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    settings = Settings(server=ServerConfig(voices_dir="none"))
+    settings = Settings(server=ServerConfig(voices=VoicesConfig(voices_dir="none")))
     gateway = Gateway(settings, EngineClient([WorkerSpec(command=fake_worker_command())]))
     answers = iter([None, InternalError(CANARY), InternalError(CANARY), None, None, InternalError(CANARY)])
 

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from fake_worker import fake_worker_command
 from fastapi import FastAPI
+from some_settings import make_settings
 
-from realtime_tts.config import EngineConfig, ServerConfig, Settings
 from realtime_tts.server import gateway as gateway_module
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.run import GatewayServer, serve
@@ -50,10 +50,8 @@ class GatewayHarness:
         engine: dict[str, Any] | None = None,
         **server: Any,
     ) -> None:
-        self.settings = Settings(
-            EngineConfig(**(engine or {})),
-            ServerConfig(**{"port": 0, "metrics_port": 0, "max_late_ms": 0.0, "voices_dir": "none", **server}),
-        )
+        quiet = {"port": 0, "metrics_address": "127.0.0.1:0", "max_late_ms": 0.0, "voices_dir": "none"}
+        self.settings = make_settings({**quiet, **(engine or {}), **server})
         self._worker_options = worker or {}
         self._num_workers, self._hang_s = num_workers, hang_s
         self.server: GatewayServer

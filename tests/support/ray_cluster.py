@@ -112,7 +112,7 @@ class RayCluster:
             pair.split("=", 1) for pair in Path(f"/proc/{server}/environ").read_text().split("\0") if "=" in pair
         )
         try:
-            port = environment["REALTIME_TTS_METRICS_PORT"]
+            port = environment["REALTIME_TTS_METRICS_ADDRESS"].rpartition(":")[2]
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as response:
                 text = response.read().decode()
         except OSError:

@@ -18,9 +18,9 @@ import sys
 import threading
 
 from fake_worker import fake_worker_command
+from some_settings import make_settings
 
 from realtime_tts.config import Settings
-from realtime_tts.config_loader import load_settings
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.server.host.process import Host
 from realtime_tts.server.logs import configure_logging
@@ -74,7 +74,7 @@ async def run(settings: Settings, workers: WorkerPool) -> None:
 
 
 def main() -> None:
-    settings = load_settings(json.loads(sys.argv[1]), {"REALTIME_TTS_PORT": "0", **os.environ})
+    settings = make_settings(json.loads(sys.argv[1]), {"REALTIME_TTS_PORT": "0", **os.environ})
     configure_logging(settings.server.log_level, settings.server.log_format)
     worker_options = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
     num_workers = worker_options.pop("num_workers", 1)

@@ -53,7 +53,7 @@ class Admission:
         self, config: ServerConfig, engine: EngineClient, availability: Availability, peers: Peers, metrics: Metrics
     ) -> None:
         self.authenticator = Authenticator(config)
-        self.lateness = Lateness(config.max_late_ms / 1000)
+        self.lateness = Lateness(config.limits.max_late_ms / 1000)
         self.slots = Slots()
         self.client_came = asyncio.Event()
         self.num_connections = 0  # open connections that were admitted, with or without a session
@@ -144,7 +144,7 @@ class Admission:
         if self._engine.ready is None:
             raise EngineLost("the model is still being loaded")
         max_streams = max(1, self._engine.ready.max_streams) * self._engine.num_ready
-        return self._config.max_sessions or SESSIONS_PER_STREAM * max_streams
+        return self._config.limits.max_sessions or SESSIONS_PER_STREAM * max_streams
 
     def close_lost_session(self, slot: Slot, code: int) -> None:
         """Close the lost session in whose favour a slot was lent, for a new session.
@@ -192,7 +192,7 @@ class Admission:
         """Return the error that refuses this key a new context now, if any; `max_queued` contexts may wait."""
         self._request_rate.note(tenant, time.monotonic())
         load = self._load()
-        found = refusal(load, tenant, max_waiting=self._config.max_queued or load.num_streams)
+        found = refusal(load, tenant, max_waiting=self._config.limits.max_queued or load.num_streams)
         if found is None:
             self.lateness.begin()
         return found

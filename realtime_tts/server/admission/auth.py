@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from realtime_tts.config import ServerConfig
+from realtime_tts.config import AccessConfig, ServerConfig
 from realtime_tts.errors import ConfigError, Forbidden, InvalidRequest, Unauthorized
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.tokens import Tokens, load_secret
@@ -59,7 +59,7 @@ def parse_hashes(lines: Iterable[str], source: str) -> tuple[str, ...]:
     return tuple(hashes)
 
 
-def load_hashes(config: ServerConfig) -> tuple[str, ...]:
+def load_hashes(config: AccessConfig) -> tuple[str, ...]:
     """Return all active key hashes of a configuration.
 
     Raises:
@@ -96,11 +96,11 @@ class Authenticator:
     """
 
     def __init__(self, config: ServerConfig) -> None:
-        self._hashes = load_hashes(config)
+        self._hashes = load_hashes(config.access)
         self._key_ids = frozenset(map(_key_id, self._hashes))
-        self.tokens = Tokens(load_secret(config.token_secret_file))
+        self.tokens = Tokens(load_secret(config.access.token_secret_file))
         self._metrics_are_local = is_loopback(config.metrics_host)
-        self.origins, self._hosts = _parse_allowed(config.allowed_origins)
+        self.origins, self._hosts = _parse_allowed(config.access.allowed_origins)
         if not self._hashes and not is_loopback(config.host):
             raise ConfigError(
                 f"listening on {config.host} needs an API key: run `realtime-tts keys create`, put the hash that it "

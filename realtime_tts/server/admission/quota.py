@@ -55,15 +55,15 @@ class Quotas:
 
     Args:
         num_keys: number of active API keys; 0: no keys, and all clients count as one.
-        max_sessions_per_key, max_chars_per_minute: 0: no limit.
+        max_sessions_per_tenant, max_chars_per_minute: 0: no limit.
         fair_share_from: fraction of the slots taken from which on a key is limited to its fair share.
     """
 
     def __init__(
-        self, num_keys: int, max_sessions_per_key: int, max_chars_per_minute: int, fair_share_from: float
+        self, num_keys: int, max_sessions_per_tenant: int, max_chars_per_minute: int, fair_share_from: float
     ) -> None:
         self._num_keys = num_keys
-        self._max_sessions_per_key, self._max_chars_per_minute = max_sessions_per_key, max_chars_per_minute
+        self._max_sessions_per_tenant, self._max_chars_per_minute = max_sessions_per_tenant, max_chars_per_minute
         self._fair_share_from = fair_share_from
         self._budgets: dict[tuple[str, str], CharacterBudget] = {}  # by key and token
         self._purge_at = _MIN_PURGE
@@ -71,13 +71,14 @@ class Quotas:
     @classmethod
     def of(cls, config: ServerConfig, num_keys: int) -> Quotas:
         """Return the account under the limits of a server's settings."""
-        return cls(num_keys, config.max_sessions_per_key, config.max_chars_per_minute, config.fair_share_from)
+        limits = config.limits
+        return cls(num_keys, limits.max_sessions_per_tenant, limits.max_chars_per_minute, limits.fair_share_from)
 
     # ---- places --------------------------------------------------------------------------------------------------
 
     def max_sessions(self, tenant: str, held: Mapping[str, int], num_places: int) -> int:
         """Return the number of sessions that a key may have now. `held`: slots by key."""
-        limit = self._max_sessions_per_key or num_places
+        limit = self._max_sessions_per_tenant or num_places
         if sum(held.values()) >= self._fair_share_from * num_places:
             limit = min(limit, self._share(tenant, held, num_places))
         return limit

@@ -12,7 +12,7 @@ import asyncio
 import os
 from typing import Any
 
-from realtime_tts.config import EngineConfig, ServerConfig, Settings
+from realtime_tts.config import Settings, build
 from realtime_tts.contract.watch import watch
 from realtime_tts.server.app import create_app
 from realtime_tts.server.host.handover import ConnectionReceiver
@@ -35,7 +35,7 @@ async def run(control: int, directory: str) -> None:
     listening = asyncio.create_task(link.listen(), name="listen to host")
     listening.add_done_callback(_host_is_gone)
     begin = link.begin
-    settings = Settings(EngineConfig(**_tuples(begin.engine)), ServerConfig(**_tuples(begin.server)))
+    settings = build(Settings, {name: _tuples(value) for name, value in begin.settings.items()})
     configure_logging(settings.server.log_level, settings.server.log_format)
     count_as(link.index)
     app = create_app(settings, EngineClient(link), link)
@@ -67,8 +67,6 @@ def _host_is_gone(task: asyncio.Task[None]) -> None:
 
 def _tuples(value: Any) -> Any:
     """Return settings with tuples again: msgpack decodes them as lists."""
-    if isinstance(value, dict):
-        return {name: _tuples(item) for name, item in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 

@@ -25,10 +25,9 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Begin:
-    """First message. `engine`, `server`: fields of `EngineConfig` and `ServerConfig`; `index`: of this gateway."""
+    """First message. `settings`: values by name, as of `config.flatten`; `index`: of this gateway."""
 
-    engine: dict[str, Any]
-    server: dict[str, Any]
+    settings: dict[str, Any]
     worker_names: list[str]
     index: int
     num_gateways: int

@@ -22,12 +22,12 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client.multiprocess import mark_process_dead
 
-from realtime_tts.config import Settings
+from realtime_tts.config import Settings, build, flatten
 from realtime_tts.contract.cores import usable_cores
 from realtime_tts.contract.watch import watch
 from realtime_tts.errors import EngineStartError, InternalError, RealtimeTTSError, WireError
 from realtime_tts.server.admission.auth import Authenticator
-from realtime_tts.server.admission.connection_limiter import Acceptor, ConnectionLimiter, max_connections
+from realtime_tts.server.admission.connection_limiter import Acceptor, ConnectionLimiter
 from realtime_tts.server.admission.peers import Charge
 from realtime_tts.server.admission.quota import Quotas
 from realtime_tts.server.admission.slots import SlotRequest
@@ -126,7 +126,7 @@ class Host:
         command: Sequence[str] = GATEWAY_COMMAND,
     ) -> None:
         num_keys = Authenticator(settings.server).num_keys  # raises for invalid settings now
-        if (store := open_store(settings.server.voices_dir, settings.server.voice_consent)) is not None:
+        if (store := open_store(settings.server.voices.voices_dir, settings.server.voices.voice_consent)) is not None:
             store.close()
         self.workers, self._on_ready, self._command = workers, on_ready, tuple(command)
         self._settings = settings
@@ -200,7 +200,9 @@ class Host:
         """Drain, then end. The second call ends the gateways at once."""
         if not self._is_stopping:
             self._is_stopping = True
-            asyncio.get_running_loop().call_later(self._settings.server.drain_timeout_s + _END_S, self._end_now)
+            asyncio.get_running_loop().call_later(
+                self._settings.server.timeouts.drain_timeout_s + _END_S, self._end_now
+            )
         for gateway in self._gateways:
             _signal(gateway, signal.SIGTERM)  # the second one ends a gateway at once
         self._ended.set()
@@ -217,19 +219,20 @@ class Host:
 
     def _shared(self, settings: Settings) -> Settings:
         """Return the settings for the gateways: shared files instead of per-process state, and limits divided."""
-        server, path = settings.server, self._directory.path
+        path = self._directory.path
         os.mkdir(os.path.join(path, "figures"))
-        if not server.token_secret_file:
+        values = flatten(settings)
+        if not values["token_secret_file"]:
             secret = os.path.join(path, "token-secret")
             with open(secret, "w", encoding="ascii") as file:
                 file.write(secrets.token_urlsafe(48))
-            server = dataclasses.replace(server, token_secret_file=secret)
-        if server.voices_dir == "none":
-            server = dataclasses.replace(server, voices_dir=os.path.join(path, "voices"))
-        threads = server.encoder_threads or max(1, min(8, usable_cores() // server.gateways))
-        server = dataclasses.replace(server, encoder_threads=threads)
-        share = -(-max_connections(server.max_connections) // server.gateways) if server.max_connections else 0
-        return dataclasses.replace(settings, server=dataclasses.replace(server, max_connections=share))
+            values["token_secret_file"] = secret
+        if values["voices_dir"] == "none":
+            values["voices_dir"] = os.path.join(path, "voices")
+        num_gateways = values["gateways"]
+        values["encoder_threads"] = max(1, min(8, usable_cores() // num_gateways))
+        values["max_connections"] = -(-values["max_connections"] // num_gateways)
+        return build(Settings, values)
 
     # ---- gateways ------------------------------------------------------------------------------------------------
 
@@ -294,8 +297,7 @@ class Host:
             engine = dataclasses.replace(engine, adapters=())
         gateway.send(
             Begin(
-                engine=dataclasses.asdict(engine),
-                server=dataclasses.asdict(self._settings.server),
+                settings=flatten(dataclasses.replace(self._settings, engine=engine)),
                 worker_names=self.workers.names,
                 index=gateway.index,
                 num_gateways=len(self._gateways),

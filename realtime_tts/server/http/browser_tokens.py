@@ -27,7 +27,7 @@ def make_token(gateway: Gateway, client: Client, wanted: schemas.TokenRequest, r
     """
     if client.token:
         raise Forbidden("tokens are made with an API key, not with a token")
-    if wanted.ttl_s > (max_ttl_s := gateway.settings.server.max_token_ttl_s):
+    if wanted.ttl_s > (max_ttl_s := gateway.settings.server.access.max_token_ttl_s):
         raise InvalidRequest(f"a token lasts {max_ttl_s} s at most", field="ttl_s")
     if unknown := set(wanted.voices) - set(gateway.voices.names(client.tenant)):
         raise VoiceNotFound(f"there is no voice {min(unknown)[:64]!r}", field="voices")

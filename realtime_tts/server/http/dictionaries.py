@@ -20,6 +20,6 @@ async def with_dictionaries(
         DictionaryNotFound: an id is unknown, and the setting `strict_ids` is on.
     """
     entries, all_known = await gateway.dictionaries.entries_of(dictionary_ids, client.tenant)
-    if not all_known and gateway.settings.server.strict_ids:
+    if not all_known and gateway.settings.server.voices.strict_ids:
         raise DictionaryNotFound("there is no such pronunciation dictionary", field="pronunciation_dictionary_id")
     return dataclasses.replace(params, lexicon=(*(params.lexicon or ()), *entries)), all_known

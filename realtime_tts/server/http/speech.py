@@ -196,7 +196,7 @@ class HttpSpeech:
             TextTooLong: they have added too many to this text.
         """
         self._added_chars += segment.added_chars
-        check_added(self._added_chars, self._gateway.settings.server.max_text_chars)
+        check_added(self._added_chars, self._gateway.settings.server.limits.max_text_chars)
         self._gateway.admission.charge_added(self._client, segment.added_chars)
 
     async def _encode(self, stream: SpeechStream, pcm: bytes) -> bytes:
@@ -267,8 +267,8 @@ class HttpSpeech:
 
 def _resolve(gateway: Gateway, client: Client, request: SpeechRequest) -> ContextSettings:
     config = gateway.settings.server
-    if (num_chars := len(request.text)) > config.max_text_chars:
-        raise TextTooLong(f"a text has at most {config.max_text_chars} characters, got {num_chars}", field="text")
+    if (num_chars := len(request.text)) > (max_chars := config.limits.max_text_chars):
+        raise TextTooLong(f"a text has at most {max_chars} characters, got {num_chars}", field="text")
     adapter = gateway.adapter_of(request.model)
     params = dataclasses.replace(request.params, mode="clause")  # the text is whole
     if params.adapter is None:
@@ -279,12 +279,12 @@ def _resolve(gateway: Gateway, client: Client, request: SpeechRequest) -> Contex
         Choices(),
         Choices(request.voice, params=params),
         tenant=client.tenant,
-        permissive=not config.strict_ids,
+        permissive=not config.voices.strict_ids,
         only_voices=client.voices,
     )
 
 
 def ignores_instructions(gateway: Gateway, request: SpeechRequest) -> bool:
     """Return whether the request's instructions are ignored: the model takes none, and `strict_ids` is off."""
-    takes_them = gateway.catalogue.ready.takes_instructions or gateway.settings.server.strict_ids
+    takes_them = gateway.catalogue.ready.takes_instructions or gateway.settings.server.voices.strict_ids
     return request.params.instructions is not None and not takes_them

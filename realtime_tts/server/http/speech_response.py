@@ -195,18 +195,18 @@ async def read_recordings_body(request: Request, gateway: Gateway) -> bytes:
     if not has_recordings:
         raise _text_too_long(gateway)
     if sum(map(body.count, (b"\\", b",", b"[", b"{"))) > max_speech_body_bytes(gateway):
-        longest = gateway.settings.server.max_text_chars
+        longest = gateway.settings.server.limits.max_text_chars
         raise RequestTooLarge(f"the body is more than recordings and a text, which may have up to {longest} characters")
     return body
 
 
 def _text_too_long(gateway: Gateway) -> TextTooLong:
-    longest = gateway.settings.server.max_text_chars
+    longest = gateway.settings.server.limits.max_text_chars
     return TextTooLong(f"the body is larger than a text of {longest} characters, the most that is taken", field="text")
 
 
 def max_speech_body_bytes(gateway: Gateway) -> int:
-    return _BODY_BYTES_PER_CHAR * gateway.settings.server.max_text_chars + _BODY_BYTES_BESIDE
+    return _BODY_BYTES_PER_CHAR * gateway.settings.server.limits.max_text_chars + _BODY_BYTES_BESIDE
 
 
 async def _until_gone(receive: Receive, speech: HttpSpeech) -> None:
@@ -228,7 +228,7 @@ def _headers(gateway: Gateway, client: Client, request: SpeechRequest, voice: st
 
 def _substitutions(gateway: Gateway, client: Client, request: SpeechRequest, voice: str) -> Iterator[str]:
     """Yield notices about unknown voices, models and instructions, with client values escaped for a header."""
-    config, model = gateway.settings.server, gateway.catalogue.ready.model
+    config, model = gateway.settings.server.voices, gateway.catalogue.ready.model
     is_id = request.voice is not None and gateway.voices.name_of(request.voice, client.tenant) == voice
     if request.voice not in (None, voice, *dict(config.voice_aliases)) and not is_id:
         yield f"voice {ascii(request.voice)[:_MAX_NAME_CHARS]} is not known here, {voice!a} speaks"

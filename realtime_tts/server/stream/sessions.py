@@ -83,7 +83,7 @@ class Sessions(dict[str, LiveSession]):
         admission.close_lost_session(slot, GOING_AWAY)
         admission.slots.close(slot)
         defaults = self.catalogue.defaults
-        permissive = habits.accepts_any_voice and not self._config.strict_ids
+        permissive = habits.accepts_any_voice and not self._config.voices.strict_ids
         session = Session(
             # The id must be unguessable: with it and the key a client can resume the session.
             session_name(self._index, secrets.token_urlsafe(16)),
@@ -118,7 +118,7 @@ class Sessions(dict[str, LiveSession]):
 
     def idle_timeout_s(self, habits: Habits) -> float:
         """Return the time in seconds after which a socket without messages and without speech is closed."""
-        return max(self._config.idle_timeout_s, habits.min_idle_s)
+        return max(self._config.timeouts.idle_timeout_s, habits.min_idle_s)
 
     def _closed(self, live: LiveSession) -> None:
         self.pop(live.session.session_id, None)
@@ -127,7 +127,7 @@ class Sessions(dict[str, LiveSession]):
         log_event(logger, logging.INFO, "session_closed", session=live.session.session_id)
 
     def _session_config(self, habits: Habits) -> SessionConfig:
-        limits = self._config
+        limits = self._config.limits
         return SessionConfig(
             model=self.catalogue.ready.model,
             max_contexts=limits.max_contexts,
@@ -137,8 +137,8 @@ class Sessions(dict[str, LiveSession]):
             max_consecutive_errors=limits.max_bad_messages if habits.forgives_mistakes else 1,
             refusals_are_final=habits.refusals_are_final,
             in_turn=habits.in_turn,
-            max_lead_s=limits.max_lead_s,
+            max_lead_s=self._config.speech.max_lead_s,
             idle_timeout_s=self.idle_timeout_s(habits),
-            resume_window_s=limits.resume_window_s if habits.resumes else 0.0,
-            slow_consumer_s=limits.slow_consumer_timeout_s,
+            resume_window_s=self._config.timeouts.resume_window_s if habits.resumes else 0.0,
+            slow_consumer_s=self._config.timeouts.slow_consumer_timeout_s,
         )

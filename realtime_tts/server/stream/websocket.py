@@ -180,7 +180,7 @@ class Connection:
 
     async def _take(self, frame: str | bytes) -> None:
         try:
-            parsed = self._dialect.parse(frame, self._gateway.settings.server.max_message_bytes)
+            parsed = self._dialect.parse(frame, self._gateway.settings.server.limits.max_message_bytes)
         except RealtimeTTSError as error:
             self._session().reject(error)
             return

@@ -171,7 +171,7 @@ async def voices(
 
 @_http.get("/voices/{voice_id}", summary="A voice", responses={404: _PROBLEMS[404]})
 async def voice(request: Request, voice_id: str, client: Annotated[Client, Depends(authorize)]) -> dict[str, Any]:
-    aliases = dict(get_gateway(request).settings.server.voice_aliases)
+    aliases = dict(get_gateway(request).settings.server.voices.voice_aliases)
     entries = {entry["id"]: entry for entry in _entries(request, client)}
     found = entries.get(voice_id) or entries.get(aliases.get(voice_id, ""))
     if found is None:

@@ -66,8 +66,8 @@ async def _with_key(websocket: WebSocket, gateway: Gateway) -> WebSocket | None:
         return websocket  # refused at the handshake
     if not authenticator.lacks_key(websocket.headers, websocket.query_params):
         return websocket
-    timeout_s = gateway.settings.server.handshake_timeout_s
-    max_bytes = gateway.settings.server.max_message_bytes
+    timeout_s = gateway.settings.server.timeouts.handshake_timeout_s
+    max_bytes = gateway.settings.server.limits.max_message_bytes
     return await with_key_of_first_message(websocket, timeout_s, lambda frame: read_key(frame, max_bytes), refusal)
 
 

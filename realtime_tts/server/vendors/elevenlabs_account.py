@@ -36,11 +36,11 @@ async def create_token(request: Request, response: Response, token_type: str, cl
     if token_type != "tts_websocket":
         raise InvalidRequest("the only token type is tts_websocket", field="token_type")
     gateway = get_gateway(request)
-    ttl_s = min(_TOKEN_TTL_S, gateway.settings.server.max_token_ttl_s)
+    ttl_s = min(_TOKEN_TTL_S, gateway.settings.server.access.max_token_ttl_s)
     return {"token": make_plain_token(gateway, client, ttl_s, response)}
 
 
 def _subscription(request: Request, client: Client) -> dict[str, Any]:
     gateway = get_gateway(request)
     num_voices = len(gateway.voices.added(client.tenant))
-    return subscription(num_voices, gateway.settings.server.max_voices_per_key)
+    return subscription(num_voices, gateway.settings.server.voices.max_voices_per_tenant)

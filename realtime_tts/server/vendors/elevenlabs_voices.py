@@ -43,7 +43,7 @@ catalogue = APIRouter(dependencies=[answers_in(elevenlabs_problem), *NEEDS_KEY],
 async def models(request: Request) -> list[dict[str, Any]]:
     gateway = get_gateway(request)
     ready, policy = gateway.catalogue.ready, gateway.catalogue.defaults.policy
-    return model_entries(ready.model, policy.languages, gateway.settings.server.max_text_chars)
+    return model_entries(ready.model, policy.languages, gateway.settings.server.limits.max_text_chars)
 
 
 @catalogue.get("/v1/voices", include_in_schema=False)

@@ -162,7 +162,7 @@ async def read_request(request: Request, gateway: Gateway, client: Client) -> op
 
 
 async def _read_form(request: Request, gateway: Gateway) -> VoiceForm:
-    max_chars = gateway.settings.server.max_text_chars
+    max_chars = gateway.settings.server.limits.max_text_chars
     return await read_voice_form(request, _FORM_FIELDS, _FORM_FILES, max_field_chars=max_chars)
 
 

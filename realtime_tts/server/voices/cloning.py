@@ -70,7 +70,7 @@ def _labels(wish: VoiceWish) -> VoiceLabels | None:
 
 
 def _limit(gateway: Gateway) -> int:
-    return gateway.settings.server.max_voices_per_key
+    return gateway.settings.server.voices.max_voices_per_tenant
 
 
 async def _clone(gateway: Gateway, client: Client, wish: VoiceWish, labels: VoiceLabels | None) -> MadeVoice:
@@ -136,7 +136,7 @@ def _consent(gateway: Gateway, client: Client, wish: VoiceWish, recording_sha256
     """Raises:
     InvalidRequest: a statement of consent that the server's policy requires is missing.
     """
-    policy = gateway.settings.server.voice_consent
+    policy = gateway.settings.server.voices.voice_consent
     given_by, scope = wish.consent_by.strip(), wish.consent_scope.strip()
     if policy != "off" and not wish.consent:
         raise InvalidRequest("a cloned voice needs its speaker's consent: say so with consent=true", field="consent")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_tts.config import ServerConfig
+from realtime_tts.config import AccessConfig, ServerConfig
 from realtime_tts.errors import ConfigError, Forbidden, InvalidRequest, Unauthorized
 from realtime_tts.server.admission.auth import Authenticator, create_key, hash_key, is_loopback, load_hashes
 
@@ -26,7 +26,7 @@ def test_a_file_holds_several_hashes_and_comments(tmp_path: Path) -> None:
     hashes = [create_key()[1] for _ in range(3)]
     path = tmp_path / "keys"
     path.write_text(f"# ours\n{hashes[0]}  # phone app\n\n{hashes[1]}\n")
-    config = ServerConfig(api_key_file=str(path), api_key_hashes=(hashes[2],))
+    config = AccessConfig(api_key_file=str(path), api_key_hashes=(hashes[2],))
     assert set(load_hashes(config)) == set(hashes)
 
 
@@ -35,19 +35,19 @@ def test_a_key_put_where_its_hash_belongs_is_not_repeated(tmp_path: Path) -> Non
     key, _ = create_key()
     path.write_text(key)
     with pytest.raises(ConfigError) as caught:
-        load_hashes(ServerConfig(api_key_file=str(path)))
+        load_hashes(AccessConfig(api_key_file=str(path)))
     assert key not in caught.value.message
     assert "entry 1" in caught.value.message
 
 
 def test_a_missing_key_file_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        load_hashes(ServerConfig(api_key_file=str(tmp_path / "none")))
+        load_hashes(AccessConfig(api_key_file=str(tmp_path / "none")))
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic abc", "Bearer wrong", "bearer rtts_"])
 def test_anything_but_the_key_is_refused(header: str) -> None:
-    authenticator = Authenticator(ServerConfig(api_key_hashes=(create_key()[1],)))
+    authenticator = Authenticator(ServerConfig(access=AccessConfig(api_key_hashes=(create_key()[1],))))
     with pytest.raises(Unauthorized):
         authenticator.authenticate({"authorization": header}, {})
 
@@ -69,7 +69,7 @@ def test_anything_but_the_key_is_refused(header: str) -> None:
 )
 def test_a_key_is_found_where_other_services_clients_put_it(name: str, form: str) -> None:
     key, key_hash = create_key()
-    authenticator = Authenticator(ServerConfig(api_key_hashes=(key_hash,)))
+    authenticator = Authenticator(ServerConfig(access=AccessConfig(api_key_hashes=(key_hash,))))
     assert authenticator.authenticate({name: form.format(key)}, {}).tenant
     for wrong in (form.format(create_key()[0]), form.format(""), key[:-1]):
         with pytest.raises(Unauthorized):
@@ -79,7 +79,7 @@ def test_a_key_is_found_where_other_services_clients_put_it(name: str, form: str
 @pytest.mark.parametrize("name", ["api_key", "xi_api_key", "access_token", "single_use_token"])
 def test_a_key_is_found_in_an_address(name: str) -> None:
     key, key_hash = create_key()
-    authenticator = Authenticator(ServerConfig(api_key_hashes=(key_hash,)))
+    authenticator = Authenticator(ServerConfig(access=AccessConfig(api_key_hashes=(key_hash,))))
     assert authenticator.authenticate({}, {name: key}).tenant
     assert authenticator.authenticate({"authorization": "Basic abc"}, {name: key}).tenant
     for query in ({name: create_key()[0]}, {name: ""}, {"key": key}):
@@ -89,14 +89,15 @@ def test_a_key_is_found_in_an_address(name: str) -> None:
 
 def test_a_wrong_key_in_one_place_is_not_made_good_by_another() -> None:
     key, key_hash = create_key()
-    authenticator = Authenticator(ServerConfig(api_key_hashes=(key_hash,)))
+    authenticator = Authenticator(ServerConfig(access=AccessConfig(api_key_hashes=(key_hash,))))
     with pytest.raises(Unauthorized):
         authenticator.authenticate({"authorization": "Bearer wrong", "x-api-key": key}, {})
 
 
 def test_keys_are_told_apart_by_ids_that_do_not_reveal_them() -> None:
     keys = [create_key() for _ in range(2)]
-    authenticator = Authenticator(ServerConfig(api_key_hashes=tuple(key_hash for _, key_hash in keys)))
+    access = AccessConfig(api_key_hashes=tuple(key_hash for _, key_hash in keys))
+    authenticator = Authenticator(ServerConfig(access=access))
     ids = [authenticator.authenticate({"authorization": f"Bearer {key}"}, {}).tenant for key, _ in keys]
     assert ids[0] != ids[1]
     assert not any(key_id in key for key_id, (key, _) in zip(ids, keys, strict=True))
@@ -129,7 +130,7 @@ def test_other_names(host: str) -> None:
     ],
 )
 def test_origins(host: str, origin: str, allowed: bool) -> None:
-    authenticator = Authenticator(ServerConfig(allowed_origins=("https://app.example/",)))
+    authenticator = Authenticator(ServerConfig(access=AccessConfig(allowed_origins=("https://app.example/",))))
     headers = {"host": host} | ({"origin": origin} if origin else {})
     if allowed:
         authenticator.check_origin(headers)
@@ -155,7 +156,8 @@ def test_a_page_of_another_site_cannot_ask_without_an_origin(
     site: str, origin: str, has_keys: bool, allowed: bool
 ) -> None:
     hashes = (create_key()[1],) if has_keys else ()
-    authenticator = Authenticator(ServerConfig(allowed_origins=("https://app.example",), api_key_hashes=hashes))
+    access = AccessConfig(allowed_origins=("https://app.example",), api_key_hashes=hashes)
+    authenticator = Authenticator(ServerConfig(access=access))
     headers = {"host": "localhost", "sec-fetch-site": site} | ({"origin": origin} if origin else {})
     with contextlib.nullcontext() if allowed else pytest.raises(Forbidden):
         authenticator.check_origin(headers)
@@ -181,7 +183,7 @@ BAD_HEADERS = [*(("host", value) for value in BAD_HOSTS), *(("origin", value) fo
     ("header", "value"), [*(("host", v) for v in BAD_HOSTS), *(("origin", v) for v in BAD_ORIGINS)]
 )
 def test_a_host_or_an_origin_that_is_none_is_invalid(keys: tuple[str, ...], header: str, value: str) -> None:
-    authenticator = Authenticator(ServerConfig(api_key_hashes=keys))
+    authenticator = Authenticator(ServerConfig(access=AccessConfig(api_key_hashes=keys)))
     with pytest.raises(InvalidRequest) as caught:
         authenticator.check_origin({"host": "localhost", header: value})
     assert caught.value.field == header
@@ -198,4 +200,4 @@ def test_no_host_and_no_origin_raises_what_is_not_typed(host: str, origin: str) 
 @pytest.mark.parametrize("origin", ["app.example", "https://app example", "https://[", "https://app.example/path"])
 def test_an_allowed_origin_that_no_browser_sends_is_a_config_error(origin: str) -> None:
     with pytest.raises(ConfigError, match="allowed origin"):
-        Authenticator(ServerConfig(allowed_origins=(origin,)))
+        Authenticator(ServerConfig(access=AccessConfig(allowed_origins=(origin,))))

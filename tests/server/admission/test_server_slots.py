@@ -122,7 +122,7 @@ async def test_a_lost_session_lends_its_place_to_its_own_key_alone(make_gateway:
 
 async def test_lost_sessions_count_for_their_key(make_gateway: MakeGateway) -> None:
     key, key_hash = create_key()
-    gateway = make_gateway(api_key_hashes=(key_hash,), max_sessions_per_key=1)
+    gateway = make_gateway(api_key_hashes=(key_hash,), max_sessions_per_tenant=1)
     headers = {"Authorization": f"Bearer {key}"}
     async with open_stream(gateway.ws_url, additional_headers=headers) as client:
         await start(client)

@@ -21,7 +21,7 @@ from raw_http import RawConnection
 from stream_client import open_stream
 from websockets.exceptions import InvalidStatus
 
-from realtime_tts.config import ServerConfig
+from realtime_tts.config import AccessConfig, ServerConfig
 from realtime_tts.errors import ConfigError, Unauthorized
 from realtime_tts.server.admission.auth import Authenticator, create_key
 from realtime_tts.server.admission.client import Client
@@ -125,7 +125,8 @@ def ago(seconds: float) -> Callable[[], int]:
     ids=lambda changes: next(iter(changes)),
 )
 def test_claims_that_are_refused(secret_file: str, changes: dict[str, Any]) -> None:
-    authenticator = Authenticator(ServerConfig(api_key_hashes=(KEY_HASH,), token_secret_file=secret_file))
+    access = AccessConfig(api_key_hashes=(KEY_HASH,), token_secret_file=secret_file)
+    authenticator = Authenticator(ServerConfig(access=access))
     assert authenticator.authenticate(bearer(jwt.encode(claims(), SECRET, "HS256")), {}) == Client(KEY_ID, "t")
     changed = {name: value() if callable(value) else value for name, value in changes.items()}
     with pytest.raises(Unauthorized):
@@ -160,7 +161,8 @@ def planted() -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", planted())
 async def test_planted_tokens_let_nobody_in(secret_file: str, kind: str) -> None:
-    authenticator = Authenticator(ServerConfig(api_key_hashes=(KEY_HASH,), token_secret_file=secret_file))
+    access = AccessConfig(api_key_hashes=(KEY_HASH,), token_secret_file=secret_file)
+    authenticator = Authenticator(ServerConfig(access=access))
     with pytest.raises(Unauthorized):
         authenticator.authenticate(bearer(planted()[kind]), {})
 

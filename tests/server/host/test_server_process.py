@@ -22,7 +22,7 @@ from spoken_recordings import said, wav
 from stream_client import TERMINAL, StreamClient, open_stream
 from websockets.exceptions import InvalidStatus
 
-from realtime_tts.config import ServerConfig, Settings
+from realtime_tts.config import ServerConfig, Settings, VoicesConfig
 from realtime_tts.errors import ConfigError
 from realtime_tts.server.host.process import Host
 from realtime_tts.workers.pool import WorkerPool
@@ -396,6 +396,6 @@ def has_audio(client: StreamClient, *names: str) -> bool:
 
 def test_voices_that_cannot_be_kept_are_told_before_a_gateway_starts(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    server = ServerConfig(gateways=2, voices_dir=str(tmp_path / "file"))
+    server = ServerConfig(gateways=2, voices=VoicesConfig(voices_dir=str(tmp_path / "file")))
     with pytest.raises(ConfigError, match="voices cannot be kept"):
         Host(Settings(server=server), WorkerPool([]), lambda host, rows: None)

@@ -388,7 +388,7 @@ def test_characters_that_a_lexicon_adds_are_charged_and_bounded(make_gateway: Ma
 
 def test_a_key_has_its_share_of_places_and_a_token_its_own(make_gateway: MakeGateway) -> None:
     (key, key_hash), (other, other_hash) = create_key(), create_key()
-    gateway = make_gateway(api_key_hashes=(key_hash, other_hash), max_sessions_per_key=1)
+    gateway = make_gateway(api_key_hashes=(key_hash, other_hash), max_sessions_per_tenant=1)
     with client_of(gateway) as client, Speaking(gateway, key):
         refused = client.post(PATH, json={"input": "Hi."}, headers={"x-api-key": key})
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_sessions")

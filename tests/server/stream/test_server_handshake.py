@@ -142,7 +142,7 @@ async def test_a_full_engine_refuses_new_sessions(make_gateway: MakeGateway) -> 
 
 async def test_a_key_has_so_many_sessions_and_no_more(make_gateway: MakeGateway) -> None:
     keys = [create_key() for _ in range(2)]
-    gateway = make_gateway(api_key_hashes=tuple(key_hash for _, key_hash in keys), max_sessions_per_key=1)
+    gateway = make_gateway(api_key_hashes=tuple(key_hash for _, key_hash in keys), max_sessions_per_tenant=1)
     first, second = ({"Authorization": f"Bearer {key}"} for key, _ in keys)
     async with open_stream(gateway.ws_url, additional_headers=first):
         status, body, headers = await refusal(gateway.ws_url, additional_headers=first)

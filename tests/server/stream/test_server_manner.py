@@ -132,7 +132,7 @@ async def test_lexicons_of_the_server_and_of_a_key(tmp_path: Path) -> None:
     server: dict[str, object] = {
         "api_key_hashes": (key_hash, other_hash),
         "lexicon": str(common),
-        "key_lexicons": ((key_hash.removeprefix("sha256:")[:12], str(own)),),
+        "tenant_lexicons": ((key_hash.removeprefix("sha256:")[:12], str(own)),),
     }
     lengths = []
     with GatewayHarness(**server) as gateway:

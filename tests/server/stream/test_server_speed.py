@@ -87,7 +87,7 @@ async def test_who_asks_for_more_flow_steps_takes_more_of_the_engine(
 
 
 async def test_the_server_bounds_flow_steps_and_says_so(make_gateway: Callable[..., GatewayHarness]) -> None:
-    gateway = make_gateway(max_steps=12)
+    gateway = make_gateway(max_flow_steps=12)
     async with open_stream(gateway.ws_url) as client:
         await client.send("text", context_id="c", text="Hello.", params={"steps": 13})
         error = await client.until("error")

@@ -236,10 +236,3 @@ async def test_a_strict_server_knows_only_what_it_has(
         assert (await talk.until("error"))["error_code"] == code
         await talk.say(request("Hello.", "b", model_id="fake-voice", voice={"mode": "id", "id": "rms"}))
         await talk.until("done", "b")
-
-
-async def test_a_dialect_may_be_switched_off(make_gateway: Callable[..., GatewayHarness]) -> None:
-    gateway = make_gateway(dialects=("deepgram",))
-    with pytest.raises(InvalidStatus) as refused:
-        await connect(address(gateway), proxy=None)
-    assert refused.value.response.status_code == 404

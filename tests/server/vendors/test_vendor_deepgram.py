@@ -232,10 +232,3 @@ async def test_keys_have_their_place(make_gateway: Callable[..., GatewayHarness]
         await connect(address(gateway), proxy=None, **sent("wrong"))
     body = json.loads(refused.value.response.body)
     assert (refused.value.response.status_code, body["err_code"]) == (401, "unauthorized")
-
-
-async def test_a_dialect_may_be_switched_off(make_gateway: Callable[..., GatewayHarness]) -> None:
-    gateway = make_gateway(dialects=("cartesia",))
-    with pytest.raises(InvalidStatus) as refused:
-        await connect(address(gateway), proxy=None)
-    assert refused.value.response.status_code == 404

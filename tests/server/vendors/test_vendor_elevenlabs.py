@@ -218,12 +218,6 @@ async def test_a_full_server_says_when_to_come_again(make_gateway: Callable[...,
     assert json.loads(response.body)["detail"]["status"] == "system_busy"
 
 
-async def test_a_dialect_can_be_switched_off(make_gateway: Callable[..., GatewayHarness]) -> None:
-    with pytest.raises(InvalidStatus) as caught:
-        await connect(address(make_gateway(dialects=())), proxy=None)
-    assert caught.value.response.status_code == 404
-
-
 STEP_S = 0.2
 
 

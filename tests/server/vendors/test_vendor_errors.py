@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -184,9 +184,3 @@ async def test_a_realtime_socket_is_told_what_is_missing(small_gateway: GatewayH
         await connect(address, proxy=None, subprotocols=["realtime"])
     assert refused.value.response.status_code == 404
     assert "no Realtime API" in json.loads(refused.value.response.body)["error"]["message"]
-
-
-def test_without_openais_dialect_there_is_nothing_at_its_addresses(make_gateway: Callable[..., GatewayHarness]) -> None:
-    gateway = make_gateway(dialects=("cartesia",))
-    with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client:
-        assert client.post("/v1/audio/speech", json={"input": "Hi."}).status_code == 404

@@ -18,7 +18,6 @@ from gateway_harness import GatewayHarness
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from realtime_tts.config import DIALECTS
 from realtime_tts.dialects import openai
 from realtime_tts.server.admission.auth import create_key
 
@@ -184,13 +183,6 @@ def test_a_wrong_key_is_refused_in_this_dialects_words(make_gateway: MakeGateway
 def test_a_page_of_another_origin_is_refused(http: httpx.Client) -> None:
     response = http.post(PATH, json={"input": "Hi."}, headers={"origin": "https://evil.example"})
     assert (response.status_code, response.json()["error"]["type"]) == (403, "permission_error")
-
-
-def test_a_dialect_that_is_switched_off_is_not_there(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway(dialects=tuple(name for name in DIALECTS if name != "openai"))
-    with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client:
-        assert speak(client).status_code in (404, 405)
-        assert client.get("/v1/models").status_code == 200
 
 
 def test_the_documents_describe_the_addresses(http: httpx.Client) -> None:

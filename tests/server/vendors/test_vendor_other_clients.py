@@ -25,7 +25,7 @@ NAMES = ["slt", "rms"]
 
 @pytest.fixture(scope="module")
 def keyed() -> Iterator[GatewayHarness]:
-    with GatewayHarness(api_key_hashes=(KEY_HASH,), max_token_ttl_s=1800, max_voices_per_key=5) as harness:
+    with GatewayHarness(api_key_hashes=(KEY_HASH,), max_token_ttl_s=1800, max_voices_per_tenant=5) as harness:
         yield harness
 
 

@@ -30,7 +30,7 @@ def recording() -> bytes:
 def keyed() -> Iterator[tuple[str, str, str]]:
     """A server's address, and two keys."""
     (key, key_hash), (other, other_hash) = create_key(), create_key()
-    with GatewayHarness(api_key_hashes=(key_hash, other_hash), max_voices_per_key=3) as harness:
+    with GatewayHarness(api_key_hashes=(key_hash, other_hash), max_voices_per_tenant=3) as harness:
         yield harness.url, key, other
 
 

@@ -197,7 +197,7 @@ def test_a_voice_for_a_while_is_refused_typed(gateway: GatewayHarness, recording
 
 
 def test_a_key_has_only_so_many_of_them(make_gateway: MakeGateway, recording: bytes) -> None:
-    gateway = make_gateway(max_voices_per_key=2)
+    gateway = make_gateway(max_voices_per_tenant=2)
     assert [lend(gateway.url, recording).status_code for _ in range(3)] == [201, 201, 409]
     kept = httpx.post(
         f"{gateway.url}/v1/voices",

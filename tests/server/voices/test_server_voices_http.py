@@ -135,7 +135,7 @@ async def test_voices_are_their_keys_own(
     make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
 ) -> None:
     (key, key_hash), (other_key, other_hash) = create_key(), create_key()
-    gateway = make_gateway(api_key_hashes=(key_hash, other_hash), max_voices_per_key=1)
+    gateway = make_gateway(api_key_hashes=(key_hash, other_hash), max_voices_per_tenant=1)
     owner, other = clients(gateway, key), clients(gateway, other_key)
     voice = create(owner, "mine", recording).json()
     for method, path in (("GET", ""), ("PATCH", ""), ("DELETE", ""), ("GET", "/preview")):
@@ -160,7 +160,7 @@ async def test_uploads_at_the_same_time_cannot_pass_the_limit_together(
     make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
-    gateway = make_gateway(max_voices_per_key=1, worker={"encode_gate": str(gate)})
+    gateway = make_gateway(max_voices_per_tenant=1, worker={"encode_gate": str(gate)})
     http = clients(gateway)
     uploads = [asyncio.create_task(asyncio.to_thread(create, http, name, recording)) for name in ("one", "other")]
     await until(lambda: len(gateway.gateway.voices._adding) == 2)
