@@ -17,6 +17,7 @@ SOURCES = {
     "guides/browser-client.md": "clients/browser/README.md",
     "guides/livekit.md": "agents/livekit-plugins-realtime-tts/README.md",
     "guides/pipecat.md": "agents/pipecat-realtime-tts/README.md",
+    "internals/contributing.md": "CONTRIBUTING.md",
     "internals/training.md": "training/README.md",
     "changelog.md": "CHANGELOG.md",
 }

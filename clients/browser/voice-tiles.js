@@ -59,7 +59,7 @@ export class VoiceTiles {
     const versus = this.versus.value;
     this.voices = voices;
     this.element.replaceChildren(...voices.map((voice) => this.#tile(voice, voice.id === chosen)));
-    this.versus.replaceChildren(new Option('Nobody', ''), ...voices.map((voice) => new Option(titleOf(voice), voice.id)));
+    this.versus.replaceChildren(new Option('None', ''), ...voices.map((voice) => new Option(titleOf(voice), voice.id)));
     this.versus.value = voices.some(({ id }) => id === versus) ? versus : '';
     this.element.querySelector('input:checked')?.closest('.tile').scrollIntoView({ block: 'nearest' });
   }

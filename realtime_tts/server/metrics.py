@@ -34,12 +34,12 @@ _ENGINE_GAUGES = {
     "waiting": "Requests that wait for a place in a worker's memory or for their turn",
     "parked": "Streams far enough ahead of their listeners to wait",
     "awaiting_text": "Streams whose text is still being written, and has been spoken as far as it goes",
-    "free_blocks": "Blocks of the KV cache that nobody holds",
+    "free_blocks": "Free blocks of the KV cache",
     "num_blocks": "Blocks of the KV cache",
-    "cached_blocks": "Blocks that hold prefixes, and would be given up for somebody who needs room",
+    "cached_blocks": "Blocks that hold prefixes and can be evicted",
     "free_slots": "Streams that there is still room for",
     "rss_bytes": "Resident memory of the workers",
-    "kept_bytes": "Anonymous memory that the workers hold between two steps; 0: nobody can tell",
+    "kept_bytes": "Anonymous memory that the workers hold between two steps; 0: unknown",
 }
 _FAULTS = {
     "end_cut": "ends_cut",
@@ -115,7 +115,7 @@ class Metrics:
             "lateness_seconds", "How late a packet leaves that is due, typically", multiprocess_mode="livemax", **named
         )
         self.late = Gauge(
-            "late", "1 while the gateway is late and takes nobody new", multiprocess_mode="livemax", **named
+            "late", "1 while the gateway is late and admits no new speech", multiprocess_mode="livemax", **named
         )
         self.errors = Counter("errors", "Errors sent to clients", ["code"], **named)
 
