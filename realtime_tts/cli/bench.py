@@ -53,7 +53,7 @@ def _engine_options(bench: Command) -> Command:
     """Add the options of a benchmark with its own engine; for a server they are passed by --server-option."""
     time_of_flow = click.FloatRange(0, 1)
     options = (
-        click.option("--dtype", help="float32, bfloat16 or float16; by default what a worker would take."),
+        click.option("--dtype", help="float32, bfloat16 or float16; by default the worker's choice."),
         click.option(
             "--fp8", type=click.Choice(("off", "flow")), default="off", show_default=True, help="As `serve`'s."
         ),

@@ -20,7 +20,7 @@ _NUM_ROWS = 8
 @click.command("calibrate", epilog=_EPILOG)
 @click.argument("model", default="starter-voice")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
-@click.option("--write", is_flag=True, help="Put the result into the checkpoint's serving.json.")
+@click.option("--write", is_flag=True, help="Write the result to the checkpoint's serving.json.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(model: str, device: str, write: bool, as_json: bool) -> None:
     """Find the attention head that shows which word MODEL is speaking.

@@ -24,16 +24,16 @@ Examples:
   realtime-tts doctor
   realtime-tts doctor --model openbmb/VoxCPM2 --devices cuda:0
   realtime-tts doctor --url http://127.0.0.1:8000
-      Ask a server that runs how its devices are; nothing is measured.
+      Report the devices of a running server, without a measurement.
 """
 _TEXT = "this sentence tells how fast the machine speaks."
 Report = dict[str, dict[str, str]]
 
 
 @click.command("doctor", epilog=_EPILOG)
-@click.option("--model", help="The model to look at and to measure.  [default: starter-voice]")
+@click.option("--model", help="The model to describe and to measure.  [default: starter-voice]")
 @click.option("--devices", help="The device to measure.  [default: auto]")
-@click.option("--url", help="Of a server that runs: say how it and its devices are, and no more.")
+@click.option("--url", help="Report only the state of this running server and its devices.")
 @click.option("--measure/--no-measure", default=True, help="Load the model and measure how fast it speaks.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(model: str | None, devices: str | None, url: str | None, measure: bool, as_json: bool) -> None:
@@ -144,9 +144,9 @@ def describe_model(model: str) -> dict[str, str]:
         "model": policy.name or model,
         "files": f"{directory} ({size / 1e6:.0f} MB)",
         "voices": ", ".join(policy.voices) or "zero-shot",
-        "languages": ", ".join(policy.languages) or "whatever the checkpoint was trained on",
+        "languages": ", ".join(policy.languages) or "those of the training data",
         "defaults": f"{policy.default_steps} steps, cfg {policy.default_cfg:g}",
-        "word times": str(policy.text_head or "found out when it is first loaded"),
+        "word times": str(policy.text_head or "determined at the first load"),
     }
 
 

@@ -20,7 +20,7 @@ def command() -> None:
 
 
 @command.command("create", epilog=_EPILOG)
-@click.option("--name", default="", help="What the key is for; written behind its hash as a comment.")
+@click.option("--name", default="", help="Purpose of the key; written after its hash as a comment.")
 @click.option("--append", type=click.Path(dir_okay=False), help="Also append the hash to this file.")
 def create(name: str, append: str | None) -> None:
     """Create a key. It is shown only once."""

@@ -18,11 +18,11 @@ COMMANDS = {
     "say": ("realtime_tts.cli.say", "Speak text: to the speaker, a file or a pipe."),
     "voices": ("realtime_tts.cli.voices", "List the voices of a model or a server; add and delete them."),
     "adapters": ("realtime_tts.cli.adapters", "List, load and unload a server's LoRA adapters."),
-    "lexicon": ("realtime_tts.cli.lexicon", "Check a pronunciation lexicon, and how a text is read with it."),
-    "doctor": ("realtime_tts.cli.doctor", "Say what this machine gives, and why."),
+    "lexicon": ("realtime_tts.cli.lexicon", "Check a pronunciation lexicon and its effect on a text."),
+    "doctor": ("realtime_tts.cli.doctor", "Report device, model, limits and speed of this machine."),
     "bench": ("realtime_tts.cli.bench", "Measure the engine and the server on this machine."),
-    "calibrate": ("realtime_tts.cli.calibrate", "Find out how a model tells which word it speaks."),
-    "keys": ("realtime_tts.cli.keys", "Make API keys for the server."),
+    "calibrate": ("realtime_tts.cli.calibrate", "Find the attention head that gives a model word times."),
+    "keys": ("realtime_tts.cli.keys", "Create API keys for the server."),
 }
 
 
@@ -51,7 +51,7 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="realtime-tts")
 def cli() -> None:
-    """Real-time speech: text goes in while it is written, sound comes out while it is made."""
+    """Real-time text to speech: streams text in and audio out."""
 
 
 def main() -> None:

@@ -115,7 +115,7 @@ class Request:
 @click.option("--prompt-text", help="… in which this was said.")
 @click.option("--consent", is_flag=True, help="With --url: the recording's speaker agrees to have the voice cloned.")
 @click.option("--consent-by", help="Name of the person that states the consent, if the server requires it.")
-@click.option("--consent-scope", help="To what use, where the server asks.")
+@click.option("--consent-scope", help="Permitted use, if the server requires it.")
 @click.option("--instructions", help='Describe the voice: "an old man, slow and warm" (VoxCPM2).')
 @click.option(
     "--seed", type=click.IntRange(min=0), help="The same seed gives the same speech.  [default: 0; a server chooses]"
@@ -158,9 +158,9 @@ class Request:
 @click.option(
     "--provenance/--no-provenance",
     default=True,
-    help="A file says that it is synthetic speech, and by what it was made.  [default: yes]",
+    help="Mark files as synthetic speech, with the model and the voice.  [default: yes]",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but the text.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress and no summary.")
 def command(
     text: str | None,
     text_file: Path | None,
@@ -211,7 +211,7 @@ def _given_text(text: str | None, text_file: Path | None) -> str | None:
             raise click.BadParameter("is not UTF-8 text", param_hint="--file") from error
     if text in (None, "-"):
         if sys.stdin.isatty() and text is None:
-            raise click.UsageError("what shall I say? Give TEXT, --file, or pipe something in")
+            raise click.UsageError("no text: give TEXT or --file, or pipe text in")
         return None
     return text
 

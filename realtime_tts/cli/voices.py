@@ -51,15 +51,15 @@ def command(context: click.Context, model: str, url: str | None, api_key: str | 
 
 @command.command("add")
 @click.argument("name")
-@click.option("--reference", type=_file, help="Sound like this recording.")
-@click.option("--prompt", type=_file, help="Go on from this recording.")
-@click.option("--prompt-text", help="What is said in the prompt.")
-@click.option("--instructions", help="Or: a voice by its description, with a model that designs voices.")
-@click.option("--description", default="", help="For people.")
-@click.option("--language", default="", help="Its code, such as en.")
+@click.option("--reference", type=_file, help="Recording of the voice to clone.")
+@click.option("--prompt", type=_file, help="Recording that the speech continues.")
+@click.option("--prompt-text", help="Transcript of the prompt.")
+@click.option("--instructions", help="Description of the voice in place of recordings, for models with voice design.")
+@click.option("--description", default="", help="Description shown in lists.")
+@click.option("--language", default="", help="Language code, such as en.")
 @click.option("--consent", is_flag=True, help="The speaker agrees to having the voice cloned.")
 @click.option("--consent-by", help="Name of the person that states the consent.")
-@click.option("--consent-scope", help="To what use.")
+@click.option("--consent-scope", help="Permitted use.")
 @server_options
 def add(name: str, reference: Path | None, prompt: Path | None, url: str, api_key: str | None, **fields: Any) -> None:
     """Add a voice to a server, from recordings of one speaker (2 to 60 s) or from a description."""
