@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 
 MAX_UNSENT_BYTES = 64 * 1024 * 1024  # a working client reads all the time; beyond this it counts as stopped
 _READ_BYTES = 256 * 1024
-_GOODBYE_S = 2.0  # time for clients to read the last messages
-_TELL_LOAD_AFTER_S = 0.02  # changes within this time are sent as one message
+_CLOSE_S = 2.0  # time for clients to read the last messages
+_REPORT_LOAD_AFTER_S = 0.02  # changes within this time are sent as one message
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -31,7 +31,7 @@ class _Client:
     writer: asyncio.StreamWriter
     contexts: set[str] = dataclasses.field(default_factory=set)  # under the engine's names
     working: Counter[str] = dataclasses.field(default_factory=Counter)  # number of requests by those contexts
-    told_others: int = 0
+    reported_others: int = 0
     unsent: list[bytes] = dataclasses.field(default_factory=list)
 
     def name(self, own_id: str) -> str:
@@ -83,7 +83,7 @@ class ClientChannels:
         self._adapters: dict[str, _Adapter] = {}
         self._prefixes: dict[bytes, int] = {}
         self._stats = frames.Stats()
-        self._telling_load: asyncio.TimerHandle | None = None
+        self._load_report: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -95,12 +95,12 @@ class ClientChannels:
         """Send what is queued, and close all connections."""
         if self._server is not None:
             self._server.close()
-        if self._telling_load is not None:
-            self._telling_load.cancel()
+        if self._load_report is not None:
+            self._load_report.cancel()
         for client in self._clients:
             client.writer.close()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_GOODBYE_S)
+            await asyncio.wait(self._tasks, timeout=_CLOSE_S)
 
     # ---- to the clients ------------------------------------------------------------------------------------------
 
@@ -245,17 +245,17 @@ class ClientChannels:
         return request
 
     def _load_changed(self) -> None:
-        if self._telling_load is None:
-            self._telling_load = asyncio.get_running_loop().call_later(_TELL_LOAD_AFTER_S, self._tell_load)
+        if self._load_report is None:
+            self._load_report = asyncio.get_running_loop().call_later(_REPORT_LOAD_AFTER_S, self._report_load)
 
-    def _tell_load(self) -> None:
+    def _report_load(self) -> None:
         """Send each client the number of contexts at work of the others, if it has changed."""
-        self._telling_load = None
+        self._load_report = None
         num_working = sum(len(client.working) for client in self._clients)
         for client in self._clients:
             others = num_working - len(client.working)
-            if others != client.told_others:
-                client.told_others = others
+            if others != client.reported_others:
+                client.reported_others = others
                 client.writer.write(frames.encode(frames.Load(others)))
 
     def _add_adapter(self, client: _Client, message: frames.AddAdapter) -> None:

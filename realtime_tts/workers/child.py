@@ -30,12 +30,12 @@ def signal_child(process: Process, number: signal.Signals) -> None:
         process.send_signal(number)
 
 
-async def end_child(process: Process, number: signal.Signals = signal.SIGKILL, patience_s: float | None = None) -> int:
-    """Send a signal, and SIGKILL if the process still runs `patience_s` later. Return its exit status once it has
+async def end_child(process: Process, number: signal.Signals = signal.SIGKILL, limit_s: float | None = None) -> int:
+    """Send a signal, and SIGKILL if the process still runs `limit_s` later. Return its exit status once it has
     ended."""
     signal_child(process, number)
     try:
-        return await asyncio.wait_for(process.wait(), patience_s)
+        return await asyncio.wait_for(process.wait(), limit_s)
     except TimeoutError:
         signal_child(process, signal.SIGKILL)
         return await process.wait()

@@ -358,7 +358,7 @@ class EngineClient:
 
     def _worker_ready(self, worker: WorkerView, ready: frames.Ready) -> None:
         worker.ready, self.ready = ready, self.ready or ready
-        worker.moved_s = asyncio.get_running_loop().time()
+        worker.last_progress_s = asyncio.get_running_loop().time()
         for voice in self._voices.values():
             worker.send(voice)  # before any request
         self._adapters.worker_ready(worker.name, worker.send)

@@ -13,7 +13,7 @@ from realtime_tts.errors import RealtimeTTSError
 logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.1
-_FAREWELL_S = 1.0  # time for reading what an ended worker sent; exceeded only if the kernel hangs
+_LAST_READ_S = 1.0  # time for reading what an ended worker sent; exceeded only if the kernel hangs
 
 
 class WorkerLink:
@@ -40,7 +40,7 @@ class WorkerLink:
         self._wire: _Wire | None = None
         self._is_ready = False
         self.is_ending = False
-        self._farewell: asyncio.TimerHandle | None = None
+        self._last_read: asyncio.TimerHandle | None = None
         self.task = watch(self._run(), "link to a worker", on_failed)
 
     def send(self, message: frames.Message) -> None:
@@ -52,7 +52,7 @@ class WorkerLink:
         """Read the rest of what an ended worker has sent, and do not reconnect."""
         if not self.is_ending:
             self.is_ending = True
-            self._farewell = asyncio.get_running_loop().call_later(_FAREWELL_S, self._abort)
+            self._last_read = asyncio.get_running_loop().call_later(_LAST_READ_S, self._abort)
 
     def drop(self) -> None:
         """Close the connection and do not reconnect."""
@@ -97,8 +97,8 @@ class WorkerLink:
         self._is_ready = False
         self._abort()
         self._wire = None
-        if self._farewell is not None:
-            self._farewell.cancel()
+        if self._last_read is not None:
+            self._last_read.cancel()
 
     def _abort(self) -> None:
         if self._wire is not None:

@@ -76,18 +76,19 @@ class Workers(Protocol):
 class _Device:
     """Supervisor of one device, with the record of its workers.
 
-    num_lost: after they were ready, or instead of that. name: of the device. is_told: the worker is ready, and clients
-    know. trusting: when they will. has_failed: the last one never was ready. came_back: set when one is ready.
+    num_lost: number of lost workers, ready or not. name: name of the device. is_announced: the worker is ready, and
+        clients know its socket. announcement: pending call that announces it. has_failed: the last worker never
+        became ready. became_ready: set when a worker becomes ready.
     """
 
     supervisor: Supervisor
     recovery: Recovery = dataclasses.field(default_factory=Recovery)
     num_lost: int = 0
     name: str = ""
-    is_told: bool = False
+    is_announced: bool = False
     has_failed: bool = False
-    trusting: asyncio.TimerHandle | None = None
-    came_back: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    announcement: asyncio.TimerHandle | None = None
+    became_ready: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
 
 
 class WorkerPool:
@@ -154,7 +155,7 @@ class WorkerPool:
             self._replacing.cancel()
             await asyncio.wait([self._replacing])
         for device in self._devices:
-            _distrust(device)
+            _cancel_announcement(device)
         await asyncio.gather(*(supervisor.stop(drain_s) for supervisor in self.supervisors))
 
     def _count(self, name: str, stats: frames.Stats) -> None:
@@ -175,9 +176,9 @@ class WorkerPool:
             if supervisor.ready is None:
                 continue  # its worker is being restarted anyway
             logger.info("worker %s is being replaced", supervisor.spec.name)
-            device.came_back.clear()
+            device.became_ready.clear()
             supervisor.leave()
-            await device.came_back.wait()
+            await device.became_ready.wait()
         logger.info("all workers have been replaced")
 
     # ---- reports of the supervisors ---------------------------------------------------------------------------------
@@ -187,43 +188,43 @@ class WorkerPool:
         assert device.supervisor.ready is not None
         device.name = device.supervisor.ready.device
         device.has_failed = False
-        device.came_back.set()
-        wait_s = device.recovery.trusted_after_s(loop.time())
-        if wait_s and any(other.is_told for other in self._devices):
+        device.became_ready.set()
+        wait_s = device.recovery.announce_after_s(loop.time())
+        if wait_s and any(other.is_announced for other in self._devices):
             logger.warning("worker %s must stay ready for %.0f s first", device.supervisor.spec.name, wait_s)
-            device.trusting = loop.call_later(wait_s, self._tell, device)
+            device.announcement = loop.call_later(wait_s, self._announce, device)
         else:
-            self._tell(device)
+            self._announce(device)
 
-    def _tell(self, device: _Device) -> None:
-        _distrust(device)
-        device.is_told = True
+    def _announce(self, device: _Device) -> None:
+        _cancel_announcement(device)
+        device.is_announced = True
         self.on_ready(device.supervisor.spec.name, device.supervisor.clients_path)
 
     def _lost(self, device: _Device) -> None:
         supervisor = device.supervisor
         self._counted.pop(supervisor.spec.name, None)
-        was_ready = device.is_told or device.trusting is not None
-        _distrust(device)
-        device.is_told = False
-        device.came_back.clear()
+        was_ready = device.is_announced or device.announcement is not None
+        _cancel_announcement(device)
+        device.is_announced = False
+        device.became_ready.clear()
         if not supervisor.is_leaving:
             device.num_lost += 1
             device.has_failed = not was_ready
             if was_ready:
                 device.recovery.lost(asyncio.get_running_loop().time())
         self.on_lost(supervisor.spec.name, supervisor.start_error)
-        if not any(other.is_told for other in self._devices):
+        if not any(other.is_announced for other in self._devices):
             for other in self._devices:
-                if other.trusting is not None:  # an untrusted worker is better than none
-                    self._tell(other)
+                if other.announcement is not None:  # an untrusted worker is better than none
+                    self._announce(other)
 
 
-def _distrust(device: _Device) -> None:
+def _cancel_announcement(device: _Device) -> None:
     """Cancel the pending announcement of its worker to clients."""
-    if device.trusting is not None:
-        device.trusting.cancel()
-        device.trusting = None
+    if device.announcement is not None:
+        device.announcement.cancel()
+        device.announcement = None
 
 
 def _state(device: _Device, now: float) -> DeviceState:
@@ -231,7 +232,7 @@ def _state(device: _Device, now: float) -> DeviceState:
     if supervisor.ready is not None:
         if supervisor.is_leaving:
             return DeviceState.LEAVING
-        return DeviceState.SERVING if device.is_told else DeviceState.RECOVERING
+        return DeviceState.SERVING if device.is_announced else DeviceState.RECOVERING
     if device.has_failed or device.recovery.is_failing(now):
         return DeviceState.FAILED
     if device.num_lost:

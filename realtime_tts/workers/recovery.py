@@ -1,4 +1,4 @@
-"""State of the devices, and when a device whose worker was lost gets listeners again. Pure: time is passed in.
+"""State of the devices, and when a device that lost its worker gets listeners again. Pure: time is passed in.
 
 After one or two losses the next worker serves as soon as it is ready. A device that loses worker after worker would
 fail new contexts each time, and would get most of them, since it is idle. So after more losses its worker must stay
@@ -56,7 +56,7 @@ class Recovery:
         """Return True if more workers were lost than tolerated."""
         return self.num_losses(now) > FORGIVEN
 
-    def trusted_after_s(self, now: float) -> float:
-        """Return how long a worker that becomes ready now must stay ready before it gets listeners, seconds."""
+    def announce_after_s(self, now: float) -> float:
+        """Return how long a worker that becomes ready now must stay ready before clients use it, seconds."""
         too_many = self.num_losses(now) - FORGIVEN
         return 0.0 if too_many <= 0 else min(LONGEST_S, FIRST_S * 2.0 ** (min(too_many, 16) - 1))

@@ -24,7 +24,7 @@ class WorkerView:
     num_others: contexts of other clients that have work there.
     prefixes: number of cached positions by prefix key.
     encodings: waiting encodings by voice id.
-    moved_s: time of its last sign of life.
+    last_progress_s: time of its last sign of life.
     """
 
     name: str
@@ -36,7 +36,7 @@ class WorkerView:
     working: Counter[str] = dataclasses.field(default_factory=Counter)
     num_others: int = 0
     prefixes: dict[bytes, int] = dataclasses.field(default_factory=dict)
-    moved_s: float = 0.0
+    last_progress_s: float = 0.0
     encodings: dict[str, asyncio.Future[frames.VoiceEncoded]] = dataclasses.field(default_factory=dict)
     was_lost: bool = False
 
@@ -64,7 +64,7 @@ class WorkerView:
         """Store a report of the worker about its state."""
         if isinstance(message, frames.Stats):
             if self.stats is None or message.num_steps != self.stats.num_steps or message.running == 0:
-                self.moved_s = now
+                self.last_progress_s = now
             self.stats = message
         elif isinstance(message, frames.Load):
             self.num_others = message.others
@@ -110,5 +110,5 @@ class WorkerView:
             fixed_s=stats.fixed_ms / 1000,
             stream_s=stats.stream_ms / 1000,
             position_s=stats.position_ms / 1000,
-            is_suspect=now - self.moved_s > _SUSPECT_AFTER_S,
+            is_suspect=now - self.last_progress_s > _SUSPECT_AFTER_S,
         )
