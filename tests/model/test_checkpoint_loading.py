@@ -135,11 +135,14 @@ def folded(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("part", ["model", "vae", "renamed vae", "folded vae"])
 def test_any_misshapen_tensor_is_refused_by_its_name(tensors, modules, part, fault):
-    """By ours: torch would raise errors of its own, broadcast, or read memory that is not the tensor's."""
+    """By ours: torch would raise errors of its own, broadcast, or read memory that is not the tensor's.
+
+    Each fault is made in every third tensor, each tensor has a third of the faults.
+    """
     kind = part.split()[-1]
     spelt = {"renamed vae": renamed, "folded vae": folded}.get(part, dict)(tensors[kind])
-    for name, tensor in spelt.items():
-        changed = FAULTS[fault](tensor)
+    for name in list(spelt)[list(FAULTS).index(fault) % 3 :: 3]:
+        changed = FAULTS[fault](spelt[name])
         with pytest.raises(CheckpointError, match=f"weight {re.escape(name)} is"):
             weights.to_model({**spelt, name: changed}, modules[kind], torch.float32)
 
