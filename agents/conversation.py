@@ -104,7 +104,7 @@ class Conversation(ABC):
             if change == "started":
                 self.interrupt()
             else:
-                self._begin_turn(asked="(somebody spoke)")
+                self._begin_turn(asked="(speech)")
 
     def _played(self, turn: Turn, played_ms: float) -> None:
         turn.played_ms = played_ms

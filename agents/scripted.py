@@ -104,7 +104,7 @@ class UncomprehendingSTT(stt.STT[Any]):
         language: NotGivenOr[str] = NOT_GIVEN,
         conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
     ) -> stt.SpeechEvent:
-        text = f"(somebody spoke for {utils.audio.calculate_audio_duration(buffer):.1f} seconds)"
+        text = f"(speech of {utils.audio.calculate_audio_duration(buffer):.1f} seconds)"
         heard = stt.SpeechData(language="en", text=text)  # type: ignore[arg-type]
         return stt.SpeechEvent(stt.SpeechEventType.FINAL_TRANSCRIPT, alternatives=[heard])
 

@@ -361,7 +361,7 @@ class Bot:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             return _refusal(400, "invalid_request", f"an offer has sdp and type: {error!r}")
         if not self._make_room():
-            return _refusal(503, "busy", "everybody here is on the phone; try again in a moment")
+            return _refusal(503, "busy", "all calls are taken; try again in a moment")
         loop = asyncio.get_running_loop()
         offer = _Offer(description, loop.time(), loop.create_future())
         task = loop.create_task(self._call(offer), name="call")
@@ -373,7 +373,7 @@ class Bot:
         except asyncio.CancelledError:
             if not offer.answered.cancelled():
                 raise
-            return _refusal(503, "busy", "others were quicker to get through; try again in a moment")
+            return _refusal(503, "busy", "another caller took the place of this offer; try again in a moment")
         except ValueError as error:
             return _refusal(400, "invalid_request", str(error))
         except RealtimeTTSError as error:

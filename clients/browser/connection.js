@@ -1,5 +1,6 @@
 /** A sequence of WebSockets: open with a first frame, detect dead connections, close. Independent of speech. */
 
+import { absoluteUrl } from './address.js';
 import { ConnectionLost, ProtocolError, ServerError } from './errors.js';
 import { parseMessage, ping, subprotocols } from './protocol.js';
 
@@ -107,9 +108,8 @@ function parseAnswer(frame, answers) {
   return message;
 }
 
-/** Accepts ws(s):// and http(s):// and paths relative to the page. */
 function webSocketUrl(url) {
-  const absolute = new URL(url, globalThis.location?.href);
+  const absolute = absoluteUrl(url);
   if (absolute.protocol === 'http:' || absolute.protocol === 'https:') {
     absolute.protocol = absolute.protocol.replace('http', 'ws');
   }

@@ -55,7 +55,7 @@ const UNKNOWN = { state: 'unknown', received_chars: 0, num_flushes: 0, ended: fa
  */
 export class RealtimeTTS extends EventTarget {
   /**
-   * @param {string | URL} url of `/v1/stream`; http(s) and paths relative to the page are fine
+   * @param {string | URL} url of the server: ws(s), http(s), `host:port`, or a path relative to the page
    * @param {Options} [options]
    * @returns {Promise<RealtimeTTS>}
    * @throws {ConnectionLost | HandshakeRefused | ServerError | ProtocolError | AudioUnsupported}

@@ -1,5 +1,6 @@
 /** HTTP requests beside the stream: the server's offer, its readiness, the reason why it refused a socket. */
 
+import { absoluteUrl } from './address.js';
 import { ConnectionLost, HandshakeRefused, ServerError } from './errors.js';
 import { requireKey } from './protocol.js';
 
@@ -15,7 +16,7 @@ export class ServerHttp {
    */
   constructor(streamUrl, apiKey) {
     requireKey(apiKey);
-    this.base = new URL(streamUrl, globalThis.location?.href);
+    this.base = absoluteUrl(streamUrl);
     this.base.protocol = this.base.protocol.replace('ws', 'http');
     this.headers = apiKey ? { Authorization: `Bearer ${apiKey}` } : {};
     this.hasAnswered = false;

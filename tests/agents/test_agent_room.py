@@ -39,7 +39,7 @@ WITHIN_S = 0.08  # what a word's time, an Opus frame and the listener's buffer m
 
 @pytest.fixture(autouse=True)
 def no_leaks(no_leaked_tasks: None) -> None:
-    """Of tasks alone: LiveKit's library has threads of its own, whose sockets stay open once they have begun."""
+    """Counts tasks only: LiveKit's library has threads of its own, whose sockets stay open once they have begun."""
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ async def test_speech_of_the_caller_interrupts(livekit: LiveKitServer, worker: A
 
 
 async def reference(speech_url: str, text: str) -> tuple[np.ndarray, list[Word]]:
-    """What the steady worker's speech is, straight from the server: samples at `MATCH_RATE_HZ`, and words."""
+    """Speech of the steady worker, straight from the server: samples at `MATCH_RATE_HZ`, and words."""
     audio = AudioFormat("pcm_s16le", sample_rate=24_000)
     params = {"seed": SEED, "mode": "clause"}
     async with connect(speech_url, audio=audio, params=params, playback="consumed") as session:

@@ -1,4 +1,4 @@
-"""What a history keeps of a turn that was interrupted."""
+"""The history of an interrupted turn keeps the words that were heard."""
 
 from __future__ import annotations
 

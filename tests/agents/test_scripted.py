@@ -1,4 +1,4 @@
-"""What stands in for a language model, an ear and a voice detector."""
+"""Stand-ins for a language model, a speech recogniser and a voice detector."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ async def test_the_detector_by_loudness_tells_livekit_when_speech_begins_and_end
 
 async def test_the_ear_hears_how_long_it_was() -> None:
     event = await UncomprehendingSTT().recognize(frames((1500, 100)))
-    assert event.alternatives[0].text == "(somebody spoke for 1.5 seconds)"
+    assert event.alternatives[0].text == "(speech of 1.5 seconds)"
 
 
-@pytest.mark.parametrize(("kind", "name"), [("STT", "nobody-has-it"), ("LLM", "realtime_tts")])
+@pytest.mark.parametrize(("kind", "name"), [("STT", "unknown-plugin"), ("LLM", "realtime_tts")])
 def test_a_plugin_that_is_not_there_is_named(kind: str, name: str) -> None:
     with pytest.raises(SystemExit, match="livekit-plugins-" + name):
         voice_agent.plugin(kind, name)

@@ -136,7 +136,7 @@ class BotPage:
         return str(self.script("const n = document.getElementById('notice'); return n.hidden ? '' : n.textContent"))
 
     def bot_level(self) -> float:
-        """Of what arrives, whether or not it is played."""
+        """Level of the audio that arrives, whether or not it is played."""
         return float(self.script("return __call.arrivingLevel"))
 
     def wait(self, condition: Callable[[], Any], what: str) -> None:
@@ -179,7 +179,7 @@ def test_speaking_interrupts_and_what_was_not_heard_is_crossed_out(page: BotPage
     page.wait(lambda: page.bot.history[-1]["content"] == "As you say. ", "which is heard to its end")
     assert [line["role"] for line in page.bot.history[:2]] == ["assistant", "user"]
     assert page.bot.history[0]["content"].strip() == heard
-    assert page.texts(".you")[0] == "(somebody spoke)"
+    assert page.texts(".you")[0] == "(speech)"
 
 
 def test_the_button_interrupts_and_the_microphone_can_be_muted(page: BotPage) -> None:
@@ -195,7 +195,7 @@ def test_the_button_interrupts_and_the_microphone_can_be_muted(page: BotPage) ->
     rtp = page.script("return __call.playedRtp")
     page.wait(lambda: page.script(f"return __call.playedRtp - {rtp} > 48000 || __call.playedRtp < {rtp}"), "a second")
     assert page.bot_level() < 0.001
-    assert page.state() == "listening", "a muted microphone hears nobody"
+    assert page.state() == "listening", "a muted microphone records no speech"
     assert page.script("return document.getElementById('interrupt').disabled")
     page.click("call")
     page.wait(lambda: page.state() == "idle" and not page.bot.history, "hung up")

@@ -151,7 +151,7 @@ def test_memory_is_limited() -> None:
 
 @pytest.mark.skipif(os.uname().sysname != "Linux", reason="other systems refuse some of the limits")
 def test_the_decoding_process_can_start_no_process_and_open_few_files() -> None:
-    """As set: for root the system does not enforce the number of processes."""
+    """Reads the limits as set: for root the system does not enforce the number of processes."""
     code = (
         "import json, resource, runpy, sys; "
         "limit = runpy.run_path(sys.argv[1])['limit_resources']; limit(1 << 30, 10, 0); "

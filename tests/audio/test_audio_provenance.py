@@ -1,4 +1,4 @@
-"""Files that are made say that nobody has spoken them, and are none the worse for it."""
+"""Files carry tags that the speech is synthetic, and decode as before."""
 
 from __future__ import annotations
 

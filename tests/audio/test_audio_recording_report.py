@@ -1,4 +1,4 @@
-"""What is said of recordings before they become voices: real speech, and each way in which a recording is no good."""
+"""Reports on recordings before they become voices: real speech, and each way in which a recording is no good."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A streaming resampler that nobody hears: same bytes for any chunking, exact length, clean and prompt."""
+"""The streaming resampler is inaudible: same bytes for any chunking, exact length, clean and prompt."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def convert(samples: Samples, rate_hz: int, speed: float, chunks: list[int] | No
 
 
 def pitch_of(samples: Samples, rate_hz: int) -> float:
-    """Of the highest peak of the autocorrelation between 70 and 300 Hz, with a parabola through it."""
+    """Pitch of the highest peak of the autocorrelation between 70 and 300 Hz, with a parabola through it."""
     samples = samples.astype(np.float64)
     spectrum = np.abs(np.fft.rfft(samples, 2 * len(samples))) ** 2
     correlation = np.fft.irfft(spectrum)[: rate_hz // 70]

@@ -137,7 +137,7 @@ class FakeGateway:
         self.requests: list[str] = []  # addresses asked for, as a proxy would log them
         self.sessions: dict[str, FakeSession] = {}
         self.ready = threading.Event()
-        self.down = False  # while True, nobody is behind the proxy
+        self.down = False  # while True, no server is behind the proxy
         self.full = False  # while True, the server answers but takes no more connections
         self.key: str | None = None  # the key it wants
         self.params: dict[str, Any] | None = PARAMS

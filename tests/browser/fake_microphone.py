@@ -1,4 +1,4 @@
-"""What a test's microphone hears: silence, steady noise that begins at once, silence, somebody who speaks, silence."""
+"""Recording of a test's microphone: silence, steady noise that begins at once, silence, speech, silence."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class PlaygroundPage:
         return list(self.script("return [...document.querySelectorAll('.word.heard')].map((e) => e.textContent)"))
 
     def voices(self) -> dict[str, str]:
-        """What the tiles are called, by the id of the voice."""
+        """Names of the tiles, by the id of the voice."""
         return dict(
             self.script(
                 "return [...document.querySelectorAll('.tile')].map("

@@ -40,7 +40,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the other origin serves."""
+    """Files that the other origin serves."""
     directory = tmp_path_factory.mktemp("pages")
     (directory / "index.html").write_text("<!doctype html><title>Another site</title>")
     (directory / "favicon.ico").touch()

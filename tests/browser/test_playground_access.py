@@ -1,4 +1,4 @@
-"""The page for everybody: keyboard, names for screen readers, contrast, small screens, reduced motion."""
+"""Accessibility of the page: keyboard, names for screen readers, contrast, small screens, reduced motion."""
 
 from __future__ import annotations
 

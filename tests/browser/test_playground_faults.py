@@ -1,4 +1,4 @@
-"""What the page does when things go wrong, and what only a scripted gateway can show."""
+"""The page after faults, and states that only a scripted gateway can produce."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_a_restarted_server_is_found_and_the_notice_goes(page: PlaygroundPage, g
 def test_a_server_that_is_away_when_asked_is_waited_for(page: PlaygroundPage, gateway: FakeGateway) -> None:
     page.script("document.querySelector('details').open = true")
     gateway.stop()
-    page.choose("codec", "pcm_s16le")  # a new session, and nobody there
+    page.choose("codec", "pcm_s16le")  # a new session, and no server
     page.wait(lambda: "connection_lost" in page.notice(), "told")
     assert page.connection() == "reconnecting"
     gateway.start()

@@ -29,7 +29,7 @@ new MutationObserver(note).observe(document.body, { subtree: true, childList: tr
 
 @dataclass
 class Heard:
-    """What one sentence left behind that was heard to its end."""
+    """State of the page after one sentence was heard to its end."""
 
     decoded: np.ndarray
     played: np.ndarray

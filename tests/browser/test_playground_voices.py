@@ -105,7 +105,7 @@ def test_what_is_missing_is_said_before_anything_is_sent(page: PlaygroundPage, g
         page.script("document.querySelector('[name=made-of][value=describe]').click()")
         if element_id:
             page.driver.find_element("id", element_id).send_keys(entered)
-    assert not page.driver.find_element("id", "consent").is_displayed(), "nobody is cloned"
+    assert not page.driver.find_element("id", "consent").is_displayed(), "no person is cloned"
     page.script("document.querySelector('[name=made-of][value=record]').click()")
     assert page.driver.find_element("id", "consent-by").is_displayed(), "this server wants to know"
     page.press_escape()

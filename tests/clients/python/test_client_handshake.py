@@ -113,7 +113,7 @@ async def test_no_error_has_a_key() -> None:
 
 
 async def test_a_key_may_end_a_line() -> None:
-    """As it comes out of a file."""
+    """The key has the line end of a file."""
     asked: list[str] = []
 
     def refuse(connection: ServerConnection, request: Request) -> Response:

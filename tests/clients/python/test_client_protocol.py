@@ -250,7 +250,7 @@ def test_what_is_ssml() -> None:
 def test_what_was_heard_in_part_goes_on_in_a_new_session_from_the_word_that_was_begun(
     protocol: ClientProtocol,
 ) -> None:
-    """As one context: in the same voice, time and text going on where they were."""
+    """The context continues in the same voice; time and text go on where they were."""
     protocol.open("c", {"params": {"speed": 1.5}})
     protocol.send_text("c", "One two three.")
     protocol.flush("c", "f1")

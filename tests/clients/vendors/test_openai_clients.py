@@ -52,7 +52,7 @@ def decoded(data: bytes) -> tuple[np.ndarray, int]:
 
 @contextlib.contextmanager
 def place_taken(url: str) -> Iterator[None]:
-    """Somebody else is being spoken to."""
+    """Another client is being served."""
     with (
         client_of(url) as other,
         other.audio.speech.with_streaming_response.create(
@@ -233,7 +233,7 @@ async def plugin(url: str, key: str = "any", **options: Any) -> AsyncIterator[li
 
 @contextlib.asynccontextmanager
 async def adapted(url: str, **options: Any) -> AsyncIterator[tts.StreamAdapter]:
-    """What an agent makes of a TTS that takes whole texts only."""
+    """Wrapper that an agent puts around a TTS that takes whole texts only."""
     async with plugin(url, **options) as made:
         yield tts.StreamAdapter(tts=made)
 
