@@ -247,7 +247,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--voice", help="name of a voice")
     made.add_argument("--host", default="127.0.0.1")
     made.add_argument("--port", type=int, default=8090)
-    made.add_argument("--path", default=DEFAULT_PATH, help="path to which the carrier connects; keep it secret, as the bot has no other check")
+    made.add_argument(
+        "--path",
+        default=DEFAULT_PATH,
+        help="the carrier connects there; keep it secret, it is the only check",
+    )
     made.add_argument("--max-calls", type=int, default=20, help="at once")
     made.add_argument("--public-url", help="wss://…, under which the carrier reaches this program")
     return made

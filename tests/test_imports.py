@@ -81,7 +81,7 @@ PURE = [
     *sorted((PACKAGE / "session").rglob("*.py")),
     *sorted((PACKAGE / "dialects").rglob("*.py")),
     *sorted((PACKAGE / "engine/core").rglob("*.py")),
-    PACKAGE / "audio/packetizer.py",
+    PACKAGE / "audio/packets.py",
     *(
         PACKAGE / f"bench/{name}.py"
         for name in ("arrivals", "figures", "player", "search", "shapes", "streams", "texts")

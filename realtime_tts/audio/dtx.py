@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from array import array
 
-from realtime_tts.audio.packetizer import QUIET_LEVEL
+from realtime_tts.audio.packets import QUIET_LEVEL
 
 HANGOVER_MS = 200
 REFRESH_MS = 400

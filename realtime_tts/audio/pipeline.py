@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from realtime_tts.audio import containers
 from realtime_tts.audio.codecs import OPUS_COMPLEXITY, AudioFormat
 from realtime_tts.audio.filters import StreamResampler
-from realtime_tts.audio.packetizer import Packetizer
-from realtime_tts.audio.packets import Packets
+from realtime_tts.audio.packets import Packetizer, Packets
 from realtime_tts.audio.samples import PLAIN_ENCODERS
 
 FramesEncoder = Callable[[Sequence[bytes]], Sequence[bytes]]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_tts.audio.packetizer import QUIET_LEVEL, Packetizer
+from realtime_tts.audio.packets import QUIET_LEVEL, Packetizer
 from tests.support.single_packets import Packet, single_packets
 
 RATE_HZ = 16_000
