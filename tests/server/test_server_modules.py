@@ -19,7 +19,7 @@ ROOT = Path(realtime_tts.__file__).parent
 # Bounds go down as modules that only pass a call on are removed. The aim is 60 for a delta.
 MAX_MODULES_OF_A_DELTA = 70
 MAX_MODULES_OF_A_REQUEST = 25
-NUM_RUNS = 4
+NUM_RUNS = 12
 
 
 class ModuleTracer:

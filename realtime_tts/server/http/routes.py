@@ -71,6 +71,10 @@ async def read_bounded(request: Request, max_bytes: int) -> bytes:
     return bytes(body)
 
 
+def is_form(request: Request) -> bool:
+    return request.headers.get("content-type", "").startswith("multipart/form-data")
+
+
 async def read_body(request: Request, schema: type[B]) -> B:
     """Read and validate a JSON body of at most 16 KiB.
 

@@ -17,7 +17,7 @@ from realtime_tts.errors import ModelNotFound, RealtimeTTSError
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.problems import answers_in, error_code, problem_response
-from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway
+from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway, is_form
 from realtime_tts.server.http.speech import Chunk, Total
 from realtime_tts.server.http.speech_response import (
     max_speech_body_bytes,
@@ -27,7 +27,7 @@ from realtime_tts.server.http.speech_response import (
 )
 from realtime_tts.server.vendors import openai_voices
 from realtime_tts.server.voices.cloning import make_voice
-from realtime_tts.server.voices.forms import VoiceForm, is_form, read_voice_form, upload_place
+from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, upload_place
 
 _FORM_FILES = ("reference", "prompt")
 _FORM_FIELDS = (

@@ -15,9 +15,9 @@ from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.catalogue import added_voice
 from realtime_tts.server.http.problems import answers_in
-from realtime_tts.server.http.routes import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
+from realtime_tts.server.http.routes import NEEDS_KEY, Owner, authorize, get_gateway, is_form, read_bounded
 from realtime_tts.server.voices.cloning import check_recording, make_voice
-from realtime_tts.server.voices.forms import VoiceForm, is_form, read_voice_form, upload_place
+from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, upload_place
 from realtime_tts.speech.voice_store import RecordedConsent
 
 _MAX_BODY_BYTES = 16 * 1024

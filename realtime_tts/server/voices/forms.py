@@ -12,6 +12,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from realtime_tts.audio.decode import DecodeLimits
 from realtime_tts.errors import AudioDecodeError, InvalidRequest, RequestTooLarge
+from realtime_tts.server.http.routes import is_form
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION
 from realtime_tts.server.voices.limits import VoiceMaking
 
@@ -49,10 +50,6 @@ async def upload_place(request: Request, making: VoiceMaking, tenant: str) -> As
         with connection.holding() if connection is not None else contextlib.nullcontext():
             await place.enter_async_context(making.upload(tenant))
         yield
-
-
-def is_form(request: Request) -> bool:
-    return request.headers.get("content-type", "").startswith("multipart/form-data")
 
 
 async def read_voice_form(
