@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import secrets
 import time
@@ -15,7 +16,7 @@ from realtime_tts.audio.provenance import Provenance
 from realtime_tts.config import Settings
 from realtime_tts.contract import frames
 from realtime_tts.contract.watch import watch
-from realtime_tts.errors import EngineStartError, ModelNotFound, RealtimeTTSError
+from realtime_tts.errors import EngineLost, EngineStartError, ModelNotFound, RealtimeTTSError
 from realtime_tts.server.admission.admission import Admission
 from realtime_tts.server.admission.availability import Availability, GatewayState
 from realtime_tts.server.admission.peers import Peers
@@ -79,6 +80,7 @@ class Gateway:
         self.on_failed: Callable[[], None] = lambda: None
         engine.on_failed = self.fail
         self._start_task: asyncio.Task[None] | None = None
+        self._catalogue: Catalogue | None = None
 
     def start(self) -> None:
         """Start the engine in the background, so that the server answers health checks meanwhile."""
@@ -103,7 +105,7 @@ class Gateway:
                 await asyncio.to_thread(self.previews.drop_others, set(kept))
             await self.adapters.load_all(dict(self.settings.engine.adapters))
             await self._upkeep.follow()
-            self.sessions.catalogue = self._make_catalogue(self.engine.ready)
+            self._catalogue = self.sessions.catalogue = self._make_catalogue(self.engine.ready)
         except RealtimeTTSError as error:
             self.availability.start_error = error
         except Exception as error:
@@ -161,7 +163,9 @@ class Gateway:
         """Raises:
         EngineLost: no worker has become ready yet.
         """
-        return self.sessions.catalogue
+        if self._catalogue is None:
+            raise EngineLost("the model is still being loaded")
+        return self._catalogue
 
     def adapter_of(self, model: str | None) -> str | None:
         """Return the adapter that a client's model name ends with, if any. The name may be another service's model.
@@ -203,7 +207,7 @@ class Gateway:
             stall_flush_s=speech.stall_flush_s or None,
             sentence_pause_ms=speech.sentence_pause_ms,
             lexicons=self._lexicons,
-            draw_seed=lambda: secrets.randbelow(2**31),
+            draw_seed=functools.partial(secrets.randbelow, 2**31),
             voice_aliases=dict(config.voices.voice_aliases),
             name_of=self.voices.name_of,
             adapters=self.adapters.names,

@@ -25,13 +25,12 @@ from realtime_tts.errors import (
 )
 from realtime_tts.server.admission.auth import Authenticator
 from realtime_tts.server.admission.availability import Availability, GatewayState
-from realtime_tts.server.admission.capacity import SpeechLoad, refusal
+from realtime_tts.server.admission.capacity import RequestRate, SpeechLoad, refusal
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.lateness import Lateness
 from realtime_tts.server.admission.peers import Charge, Peers
 from realtime_tts.server.admission.quota import Quotas
 from realtime_tts.server.admission.refusal_delay import RefusalDelay
-from realtime_tts.server.admission.request_rate import RequestRate
 from realtime_tts.server.admission.slots import Grant, Slot, SlotOwner, SlotRequest, Slots, grant
 from realtime_tts.server.logs import Throttle, log_event
 from realtime_tts.server.metrics import Metrics

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from realtime_tts.server.admission.slots import Slot, SlotCounts, SlotRequest
 
-_NOTHING = SlotCounts()
 _SESSION = re.compile(r"s(\d{1,4})_.+", re.DOTALL)
 
 
@@ -51,6 +50,7 @@ class Peers:
 
     Attributes:
         index: index of this gateway on its host.
+        others: sum of the slots that all peers used some milliseconds ago.
         decides_slots: slots are requested with `request_slot`, since the limits are those of several gateways.
     """
 
@@ -59,11 +59,7 @@ class Peers:
 
     def __init__(self) -> None:
         self.listener: PeerListener
-
-    @property
-    def others(self) -> SlotCounts:
-        """Sum of the slots that all peers used some milliseconds ago."""
-        return _NOTHING
+        self.others = SlotCounts()
 
     async def request_slot(self, slot: Slot, request: SlotRequest) -> None:
         """Set the `grant` of a slot to the host's answer."""

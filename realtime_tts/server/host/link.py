@@ -74,7 +74,6 @@ class HostLink(Peers):
         self._reader, self._writer, self._directory = reader, writer, directory
         self._num_gateways = begin.num_gateways
         self._decoder = decoder
-        self._others = SlotCounts()
         self._slot_requests: deque[tuple[Slot, asyncio.Future[None]]] = deque()  # without an answer yet
         self._used = SlotsUsed(SlotCounts(), 0)  # as last reported
         self._num_answers = 0
@@ -116,10 +115,6 @@ class HostLink(Peers):
         """Do nothing: the host owns the workers."""
 
     # ---- Peers ----------------------------------------------------------------------------------------
-
-    @property
-    def others(self) -> SlotCounts:
-        return self._others
 
     async def request_slot(self, slot: Slot, request: SlotRequest) -> None:
         self._report_slots()
@@ -208,7 +203,7 @@ class HostLink(Peers):
                 self.on_lost(message.name, None)
         elif isinstance(message, PeerNews):
             self.num_restarts, self.totals = message.num_restarts, dict(message.totals)
-            self.devices, self._others = message.devices, message.counts
+            self.devices, self.others = message.devices, message.counts
             for charge in message.charges:
                 self.listener.charged(charge)
         elif isinstance(message, SlotAnswer):

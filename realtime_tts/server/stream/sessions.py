@@ -12,7 +12,7 @@ from typing import Protocol
 
 from realtime_tts.config import ServerConfig
 from realtime_tts.dialects.base import Habits
-from realtime_tts.errors import Draining, EngineLost, SessionNotFound
+from realtime_tts.errors import Draining, SessionNotFound
 from realtime_tts.server.admission.peers import session_name
 from realtime_tts.server.admission.slots import Slot
 from realtime_tts.server.http.catalogue import Catalogue
@@ -38,21 +38,8 @@ class Sessions(dict[str, LiveSession]):
     def __init__(self, config: ServerConfig, services: Services, index: int) -> None:
         super().__init__()
         self._config, self._services, self._index = config, services, index
-        self._catalogue: Catalogue | None = None
+        self.catalogue: Catalogue  # set before the first slot is granted
         self._pending: set[PendingSocket] = set()
-
-    @property
-    def catalogue(self) -> Catalogue:
-        """Raises:
-        EngineLost: no worker has become ready yet.
-        """
-        if self._catalogue is None:
-            raise EngineLost("the model is still being loaded")
-        return self._catalogue
-
-    @catalogue.setter
-    def catalogue(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
 
     @contextlib.contextmanager
     def pending(self, socket: PendingSocket) -> Iterator[None]:

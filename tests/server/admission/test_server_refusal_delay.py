@@ -15,8 +15,8 @@ from websockets.exceptions import InvalidStatus
 
 from realtime_tts.server.admission import refusal_delay as refusals_module
 from realtime_tts.server.admission.auth import create_key
+from realtime_tts.server.admission.capacity import WINDOW_S, RequestRate
 from realtime_tts.server.admission.refusal_delay import BURST, MAX_HOLD_S, PER_S, RefusalDelay
-from realtime_tts.server.admission.request_rate import WINDOW_S, RequestRate
 
 MakeGateway = Callable[..., GatewayHarness]
 SPEECH_DOORS = (
