@@ -30,8 +30,8 @@ _TTFA_BUCKETS_S = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75
 UNDERRUN_SLACK_S = 0.1
 # Each value is the sum over all workers.
 _ENGINE_GAUGES = {
-    "running": "Streams that are being made",
-    "waiting": "Requests that wait for a place in a worker's memory or for their turn",
+    "running": "Streams that the engine produces now",
+    "waiting": "Requests that wait for memory of a worker or for their turn",
     "parked": "Streams far enough ahead of their listeners to wait",
     "awaiting_text": "Streams whose text is still being written, and has been spoken as far as it goes",
     "free_blocks": "Free blocks of the KV cache",
@@ -49,13 +49,13 @@ _FAULTS = {
     "repeat": "repeats",
 }
 _TOTALS = {
-    "extensions": "Times that more text was read into running speech",
-    "extended_positions": "Positions prefilled for that",
-    "text_waits": "Times that speech waited for text, heard or not",
+    "extensions": "Extensions of running speech with more text",
+    "extended_positions": "Positions prefilled for extensions",
+    "text_waits": "Waits of running speech for more text, audible or not",
 }
 _TIMES = {
     "busy": "Time that workers spent in steps",
-    "gap": "Time in which a device waited for its next step though there were streams",
+    "gap": "Time in which a device with streams waited for its next step",
 }
 _NAMESPACE = "realtime_tts"
 _FIGURES_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"  # set by the host process, before this module is imported
@@ -96,7 +96,10 @@ class Metrics:
         )
         self.sessions_total = Counter("sessions_opened", "Sessions opened", **named)
         self.http_speeches = Gauge(
-            "http_speeches", "Texts that are being spoken over plain HTTP", multiprocess_mode="livesum", **named
+            "http_speeches",
+            "Requests for speech over plain HTTP that are running",
+            multiprocess_mode="livesum",
+            **named,
         )
         self.refused = Counter("handshakes_refused", "Handshakes and requests that were refused", ["code"], **named)
         self.contexts = Counter("contexts", "Contexts ended", ["outcome"], **named)
@@ -107,12 +110,14 @@ class Metrics:
         self.packets = Counter("packets", "Audio packets sent", ["codec"], **named)
         self._packets_of: dict[str, Counter] = {}  # by codec
         self.characters = Counter("characters", "Characters of contexts done", **named)
-        self.barge_ins = Counter("barge_ins", "Contexts that clients cancelled before all of them was heard", **named)
+        self.barge_ins = Counter(
+            "barge_ins", "Contexts that clients cancelled before the end of their playback", **named
+        )
         self.underruns = Counter("underruns_estimated", "Packets sent later than an unbuffered player needed", **named)
         self.slow_consumers = Counter("slow_consumers", "Sockets closed because the peer did not read", **named)
-        self.resumed = Counter("sessions_resumed", "Sessions taken up again on a new connection", **named)
+        self.resumed = Counter("sessions_resumed", "Sessions resumed on a new connection", **named)
         self.lateness = Gauge(
-            "lateness_seconds", "How late a packet leaves that is due, typically", multiprocess_mode="livemax", **named
+            "lateness_seconds", "Median lateness of packets that are due", multiprocess_mode="livemax", **named
         )
         self.late = Gauge(
             "late", "1 while the gateway is late and admits no new speech", multiprocess_mode="livemax", **named
@@ -180,7 +185,7 @@ class _EngineFigures(Collector):
             yield _counter(f"engine_{name}_seconds", text, engine.totals[f"{name}_ms"] / 1000)
         faults = CounterMetricFamily(
             f"{_NAMESPACE}_engine_text_faults",
-            "What its place in the text told of speech; docs/operate/operation.md",
+            "Faults of speech, found by the spoken position in the text; docs/operate/operation.md",
             labels=["kind"],
         )
         for kind, name in _FAULTS.items():
@@ -193,7 +198,7 @@ class _EngineFigures(Collector):
             yield _gauge(f"engine_{name}", text, sum(getattr(stat, name) for stat in stats))
         yield InfoMetricFamily(
             f"{_NAMESPACE}_build",
-            "What runs here; model and device once a worker is ready",
+            "Version; model and device once a worker is ready",
             _build_labels(engine.ready),
         )
 
@@ -220,7 +225,7 @@ def _device_figures(engine: EngineClient) -> Iterator[Metric]:
     )
     cost = GaugeMetricFamily(
         f"{_NAMESPACE}_engine_step_cost_seconds",
-        "How long a step takes, as a worker has learned: always, for each stream, for each position of a prefill",
+        "Learned duration of a step: fixed part, part of each stream, part of each position of a prefill",
         labels=["worker", "part"],
     )
     for load in engine.loads:

@@ -28,10 +28,10 @@ KeyHolder = Annotated[Client, Depends(_key_holder)]
 
 adapters = APIRouter(prefix="/v1/adapters", tags=["adapters"], dependencies=NEEDS_KEY)
 
-_FORBIDDEN = "asked for with a token, or of a server without --adapters-dir"
+_FORBIDDEN = "requested with a token, or the server has no --adapters-dir"
 
 
-@adapters.get("", summary="The adapters that can be spoken with")
+@adapters.get("", summary="Loaded adapters")
 async def list_adapters(request: Request) -> schemas.AdapterList:
     return schemas.AdapterList(adapters=[_described(adapter) for adapter in get_gateway(request).adapters.loaded])
 
@@ -39,17 +39,17 @@ async def list_adapters(request: Request) -> schemas.AdapterList:
 @adapters.post(
     "",
     summary="Load an adapter",
-    description="By its name, which is that of its directory in the server's `adapters_dir`. Every worker has it then.",
+    description="Load the adapter in the directory of this name in the server's `adapters_dir` on every worker.",
     status_code=HTTPStatus.CREATED,
     openapi_extra={
         "requestBody": {"content": {"application/json": {"schema": schemas.AdapterName.model_json_schema()}}}
     },
     responses=problems(
-        bad_request="a field that cannot be",
+        bad_request="an invalid field",
         forbidden=_FORBIDDEN,
-        not_found="there is no such directory",
-        conflict="it is loaded already, or as many are as can be",
-        unprocessable_entity="files that are incomplete, damaged, of another model, or larger than may be",
+        not_found="unknown directory",
+        conflict="already loaded, or the limit of loaded adapters is reached",
+        unprocessable_entity="files that are incomplete, damaged, too large, or of another model",
         service_unavailable="no worker is ready",
     ),
 )

@@ -88,9 +88,9 @@ async def read_body(request: Request, schema: type[B]) -> B:
         raise invalid_body(error.errors()[0]) from None
 
 
-_UNAUTHORIZED = "no key, or one that is not active; only where the server has keys"
-_BAD_HOST = "a Host or an Origin that is none"
-_FORBIDDEN = "a page of another origin, or another host name"
+_UNAUTHORIZED = "the API key is missing or not active; only for servers with keys"
+_BAD_HOST = "a malformed Host or Origin header"
+_FORBIDDEN = "a page of another origin, or a forbidden host name"
 
 
 def get_gateway(request: Request) -> Gateway:
@@ -141,7 +141,9 @@ health = APIRouter(tags=["operation"])  # health probes have any Host and no key
 
 @health.head("/healthz", include_in_schema=False)
 @health.get(
-    "/healthz", summary="Whether the process answers and is whole", responses=problems(service_unavailable="it is not")
+    "/healthz",
+    summary="Health of the process",
+    responses=problems(service_unavailable="a part of the server has failed"),
 )
 async def healthz(request: Request) -> Health:
     if get_gateway(request).has_failed:
@@ -155,8 +157,8 @@ readiness = APIRouter(tags=["operation"])
 @readiness.head("/readyz", include_in_schema=False)
 @readiness.get(
     "/readyz",
-    summary="Whether speech can be made now",
-    responses=problems(bad_request=_BAD_HOST, forbidden=_FORBIDDEN, service_unavailable="not now"),
+    summary="Readiness for speech",
+    responses=problems(bad_request=_BAD_HOST, forbidden=_FORBIDDEN, service_unavailable="not ready"),
 )
 async def readyz(request: Request) -> Readiness:
     gateway = get_gateway(request)
@@ -186,12 +188,12 @@ catalogue = APIRouter(
 )
 
 
-@catalogue.get("/models", summary="The model that speaks", response_model=ModelList)
+@catalogue.get("/models", summary="The loaded model", response_model=ModelList)
 async def models(request: Request) -> dict[str, Any]:
     return get_gateway(request).catalogue.models()
 
 
-@catalogue.get("/voices", summary="The voices it has", response_model=VoiceList, response_model_exclude_unset=True)
+@catalogue.get("/voices", summary="Voices", response_model=VoiceList, response_model_exclude_unset=True)
 async def voices(request: Request, client: Annotated[Client, Depends(authorize)]) -> dict[str, Any]:
     gateway = get_gateway(request)
     return gateway.catalogue.voices(client.voices, gateway.voices.added(client.tenant))
@@ -202,16 +204,16 @@ tokens = APIRouter(prefix="/v1", tags=["operation"], dependencies=NEEDS_KEY)
 
 @tokens.post(
     "/tokens",
-    summary="A short-lived token, with which a browser's page can connect",
+    summary="Create a short-lived token for a browser's page",
     status_code=HTTPStatus.CREATED,
     openapi_extra={
         "requestBody": {"content": {"application/json": {"schema": schemas.TokenRequest.model_json_schema()}}}
     },
     responses=problems(
-        bad_request="a field that cannot be",
+        bad_request="an invalid field",
         unauthorized=_UNAUTHORIZED,
-        forbidden="asked for with a token, or where no keys are configured",
-        not_found="there is no such voice",
+        forbidden="requested with a token, or no keys are configured",
+        not_found="unknown voice",
         request_entity_too_large="a body of more than 16 KiB",
     ),
 )
@@ -228,17 +230,17 @@ stream = APIRouter(prefix="/v1", tags=["speech"], dependencies=_CREDENTIALS)
 
 @stream.get(
     "/stream",
-    summary="The WebSocket; plain HTTP is told to upgrade",
+    summary="WebSocket; plain HTTP is answered with 426",
     status_code=HTTPStatus.UPGRADE_REQUIRED,
     response_model=Problem,
-    response_description="ask for `Upgrade: websocket`; docs/protocol/native.md has what is said on the socket",
+    response_description="send `Upgrade: websocket`; docs/protocol/native.md describes the messages",
     responses={
-        101: {"description": "speak"},
+        101: {"description": "the WebSocket is open"},
         **problems(
             bad_request=_BAD_HOST,
             unauthorized=_UNAUTHORIZED,
             forbidden=_FORBIDDEN,
-            too_many_requests="this key has as many sessions as it may",
+            too_many_requests="the key has reached its limit of sessions",
             service_unavailable="overloaded, not ready, or shutting down",
         ),
     },
@@ -254,7 +256,7 @@ async def upgrade_required() -> None:
 metrics = APIRouter(tags=["operation"], responses=problems(bad_request=_BAD_HOST, forbidden=_FORBIDDEN))
 
 
-@metrics.get("/metrics", summary="Figures for Prometheus", response_class=Response)
+@metrics.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
 async def prometheus(request: Request) -> Response:
     gateway = get_gateway(request)
     body = gateway.metrics.exposition(gateway.engine)

@@ -23,20 +23,20 @@ class Health(_Body):
 
 class Device(_Body):
     worker: str = Field(description="name of its engine worker")
-    device: str = Field(description="as the worker calls it; empty until one has been ready")
+    device: str = Field(description="name of the device at the worker; empty until a worker was ready")
     state: Literal["starting", "serving", "leaving", "restarting", "recovering", "failed"] = Field(
-        description="serving; starting, its first worker; leaving, to be replaced when its contexts are closed; "
-        "restarting, a worker was lost; recovering, ready but not trusted yet; failed, again and again"
+        description="serving; starting, its first worker; leaving, replaced once its contexts are closed; "
+        "restarting, a worker was lost; recovering, ready but on trial; failed, after repeated losses"
     )
     losses: int = Field(description="workers lost since the start")
 
 
 class Readiness(_Body):
-    status: Literal["ready", "busy"] = Field(description="busy: nobody new may speak now, since the gateway is late")
+    status: Literal["ready", "busy"] = Field(description="busy: the gateway is late and admits no new speech")
     workers: int = Field(description="engine workers that take new contexts")
-    devices: list[Device] = Field(description="how each worker's device is")
-    sessions: int = Field(description="sessions alive, those waiting for their client included")
-    late_ms: float = Field(description="how late a packet leaves that is due, typically")
+    devices: list[Device] = Field(description="state of each worker's device")
+    sessions: int = Field(description="live sessions, including those that wait for their client")
+    late_ms: float = Field(description="median lateness of packets that are due, ms")
 
 
 class StepsRange(_Body):
@@ -62,11 +62,11 @@ class Length(_Body):
 
 class ModeChoice(_Body):
     choices: list[str]
-    default: str = Field(description="of text that is still being written")
+    default: str = Field(description="default mode of text that arrives in pieces")
 
 
 class AdapterChoice(_Body):
-    choices: list[str] = Field(description="names of those that are loaded")
+    choices: list[str] = Field(description="names of the loaded adapters")
 
 
 class Params(_Body):
@@ -87,28 +87,30 @@ class VoiceMaking(_Body):
     """Options of `POST /v1/voices`: input other than recordings, and the consent that it requires."""
 
     instructions: bool = Field(description="a description alone makes a voice")
-    consent: Literal["required", "attested", "off"] = Field(description="what a cloned voice needs of its speaker")
+    consent: Literal["required", "attested", "off"] = Field(
+        description="statement of the speaker that a cloned voice requires"
+    )
 
 
 class Model(_Body):
     id: str
     object: Literal["model"]
-    created: int = Field(description="when it was loaded, seconds since 1970")
+    created: int = Field(description="Unix time at which the model was loaded, seconds")
     owned_by: str
-    sample_rate: int = Field(description="of the model's own audio, Hz")
-    languages: list[str] = Field(description="codes; empty: the model does not say")
+    sample_rate: int = Field(description="sample rate of the model's audio, Hz")
+    languages: list[str] = Field(description="language codes; empty: unknown")
     default_voice: str
     default_steps: int
     default_cfg: float
     params: Params
-    text: Length = Field(description="of one context")
+    text: Length = Field(description="limit of the text of one context")
     voice_making: VoiceMaking
     device: str
     dtype: str
     attention_backend: str
-    fp8: Literal["off", "flow"] = Field(description="what has products of eight bits")
+    fp8: Literal["off", "flow"] = Field(description="part of the model that computes in 8-bit floats")
     guidance_from: float = Field(description="time of the flow, from 1 (noise) to 0, at which `cfg` begins to matter")
-    guidance_to: float = Field(description="time at which it ends to")
+    guidance_to: float = Field(description="time of the flow at which `cfg` ceases to matter")
     word_timing: Literal["measured", "estimated"]
 
 
@@ -118,32 +120,34 @@ class ModelList(_Body):
 
 
 class VoiceConsent(_Body):
-    given_by: str = Field(description="who says that the speaker agrees")
-    scope: str = Field(description="to what use")
+    given_by: str = Field(description="person or key that states the consent")
+    scope: str = Field(description="use to which the speaker consents")
     at: float = Field(description="seconds since 1970")
 
 
 class Voice(_Body):
-    id: str = Field(description="what to speak with; a name will do as well")
+    id: str = Field(description="id of the voice for requests; its name is accepted too")
     name: str
     kind: Literal["model", "cloned", "designed"] = Field(description="the model's own, or added by this key")
     description: str
     language: str
     default: bool
-    created_at: float | None = Field(None, description="of an added voice, seconds since 1970")
-    instructions: str | None = Field(None, description="what a designed voice was made by")
-    consent: VoiceConsent | None = Field(None, description="of a cloned voice")
-    expires_at: float | None = Field(None, description="of a voice for a while, if it is not used; seconds since 1970")
+    created_at: float | None = Field(None, description="creation of an added voice, Unix time in seconds")
+    instructions: str | None = Field(None, description="description from which a designed voice was made")
+    consent: VoiceConsent | None = Field(None, description="consent to a cloned voice")
+    expires_at: float | None = Field(
+        None, description="expiry of a temporary voice unless it is used, Unix time in seconds"
+    )
 
 
 class RecordingRemark(_Body):
-    field: str = Field(description="which recording", examples=["reference"])
+    field: str = Field(description="field of the recording", examples=["reference"])
     code: str = Field(description="clipped, quiet, dc_offset, noisy or several_speakers")
     message: str
 
 
 class NewVoice(Voice):
-    warnings: list[RecordingRemark] = Field(description="what will be heard of the recordings' faults")
+    warnings: list[RecordingRemark] = Field(description="audible faults of the recordings")
 
 
 class VoiceChange(_Body):
@@ -160,13 +164,13 @@ class VoiceList(_Body):
 
 
 class AdapterName(_Body):
-    name: str = Field(description="of a directory in the server's adapters_dir")
+    name: str = Field(description="name of a directory in the server's adapters_dir")
 
 
 class Adapter(_Body):
-    name: str = Field(description="what to speak with, as `params.adapter`")
+    name: str = Field(description="value of `params.adapter` that selects it")
     rank: int
-    digest: str = Field(description="of its content, SHA-256")
+    digest: str = Field(description="SHA-256 of its content")
 
 
 class AdapterList(_Body):
@@ -176,14 +180,18 @@ class AdapterList(_Body):
 class TokenRequest(_Body):
     """Rights of a token; the limits of its key apply too."""
 
-    ttl_s: int = Field(600, ge=1, description="how long one can connect with it; at most the setting max_token_ttl_s")
-    voices: list[str] = Field([], max_length=64, description="the first is its default voice; empty: all of the key's")
-    max_sessions: int = Field(0, ge=0, le=MAX_LIMIT, description="at one time; 0: no limit of its own")
-    max_chars_per_minute: int = Field(0, ge=0, le=MAX_LIMIT, description="of text; 0: no limit of its own")
+    ttl_s: int = Field(600, ge=1, description="lifetime in seconds; at most the setting max_token_ttl_s")
+    voices: list[str] = Field(
+        [], max_length=64, description="allowed voices, the first being the default; empty: all voices of the key"
+    )
+    max_sessions: int = Field(0, ge=0, le=MAX_LIMIT, description="concurrent sessions; 0: no limit of its own")
+    max_chars_per_minute: int = Field(
+        0, ge=0, le=MAX_LIMIT, description="characters of text per minute; 0: no limit of its own"
+    )
 
 
 class Token(_Body):
-    token: str = Field(description="goes where an API key would")
+    token: str = Field(description="token, sent in place of an API key")
     expires_at: int = Field(description="seconds since 1970")
 
 
@@ -191,6 +199,6 @@ class Problem(_Body):
     """Body of every error response."""
 
     code: str = Field(description="stable name of the error", examples=["unauthorized"])
-    message: str = Field(description="one sentence for a human")
+    message: str = Field(description="description of the error for people")
     retryable: bool = Field(description="whether the same request can succeed later")
-    field: str | None = Field(None, description="the input at fault, where there is one")
+    field: str | None = Field(None, description="name of the invalid field, if there is one")

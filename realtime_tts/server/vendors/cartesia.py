@@ -52,7 +52,7 @@ router = APIRouter()
 _http = APIRouter(
     tags=["Cartesia"],
     dependencies=[answers_in_with_id(cartesia_problem), *NEEDS_KEY],
-    responses={401: {"model": CartesiaError, "description": "a key is needed, and this is none"}},
+    responses={401: {"model": CartesiaError, "description": "the API key is missing or not active"}},
 )
 _BODY = {
     "requestBody": {
@@ -78,11 +78,11 @@ _BODY = {
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": CartesiaError, "description": description}
     for status, description in {
-        400: "what cannot be spoken, or not so",
-        404: "a voice or a model that there is not, where the server is strict",
+        400: "an invalid request",
+        404: "an unknown voice or model, where `strict_ids` is on",
         413: "a body that is too large",
-        429: "more than this key may have",
-        503: "no room for now",
+        429: "a limit of the key is reached",
+        503: "overloaded or not ready",
     }.items()
 }
 
@@ -179,7 +179,7 @@ async def voice(request: Request, voice_id: str, client: Annotated[Client, Depen
     return found
 
 
-@_http.post("/voices/clone", summary="Make a voice of a recording", responses=_PROBLEMS)
+@_http.post("/voices/clone", summary="Create a voice from a recording", responses=_PROBLEMS)
 async def clone(request: Request, client: Owner) -> dict[str, Any]:
     gateway = get_gateway(request)
     gateway.availability.check()
@@ -189,7 +189,7 @@ async def clone(request: Request, client: Owner) -> dict[str, Any]:
     return metadata(added_voice(made.record))
 
 
-@_http.patch("/voices/{voice_id}", summary="Call a voice something else", responses={404: _PROBLEMS[404]})
+@_http.patch("/voices/{voice_id}", summary="Rename or describe a voice", responses={404: _PROBLEMS[404]})
 async def change_voice(request: Request, voice_id: str, client: Owner) -> dict[str, Any]:
     body = await read_bounded(request, _MAX_CHANGE_BYTES)
     fields, gateway = load_object(body, len(body)), get_gateway(request)

@@ -40,12 +40,12 @@ _http = APIRouter(
     responses={
         status: {"model": DeepgramError, "description": description}
         for status, description in {
-            400: "what cannot be spoken, or not so",
-            401: "a key is needed, and this is none",
-            404: "a voice that there is not, where the server is strict",
+            400: "an invalid request",
+            401: "the API key is missing or not active",
+            404: "an unknown voice, where `strict_ids` is on",
             413: "too much text",
-            429: "more than this key may have",
-            503: "no room for now",
+            429: "a limit of the key is reached",
+            503: "overloaded or not ready",
         }.items()
     },
 )

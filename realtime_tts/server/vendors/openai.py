@@ -83,16 +83,16 @@ class OpenAIService(BaseModel):
 
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"model": OpenAIError, "description": "a field that cannot be"},
-    401: {"model": OpenAIError, "description": "no key, or one that is not active; only where the server has keys"},
-    404: {"model": OpenAIError, "description": "an unknown voice or model, where the server is strict about ids"},
+    400: {"model": OpenAIError, "description": "an invalid field"},
+    401: {"model": OpenAIError, "description": "the API key is missing or not active; only for servers with keys"},
+    404: {"model": OpenAIError, "description": "an unknown voice or model, where `strict_ids` is on"},
     413: {"model": OpenAIError, "description": "a body that is too large"},
-    429: {"model": OpenAIError, "description": "this key has all that it may have; see `retry-after`"},
+    429: {"model": OpenAIError, "description": "a limit of the key is reached; see `retry-after`"},
     503: {"model": OpenAIError, "description": "overloaded, not ready, or shutting down; see `retry-after`"},
 }
 _AUDIO: dict[str, Any] = {
-    "description": "the speech, as it is made; or `text/event-stream`. `realtime-tts-voice` names the voice that "
-    "speaks, `realtime-tts-notice` what was asked for and is not done",
+    "description": "the speech, as it is made; or `text/event-stream`. `realtime-tts-voice` names the voice, "
+    "`realtime-tts-notice` the ignored parts of the request",
     "content": {
         content_type: {"schema": {"type": "string", "format": "binary"}}
         for content_type in [*(fmt.content_type for fmt in openai.FORMATS.values()), openai.EVENT_STREAM]
@@ -190,7 +190,7 @@ async def model(request: Request, model_id: str) -> OpenAIModel:
 
 
 @_own.get("", include_in_schema=False)
-@_own.get("/", summary="That this is a server for speech; some clients ask to have a connection ready")
+@_own.get("/", summary="Identity of the service; some clients request it to open a connection")
 async def service() -> OpenAIService:
     return OpenAIService(object="service", name="realtime-tts", version=__version__)
 

@@ -27,7 +27,7 @@ _VOICE_FIELDS = ("name", "consent", "type", "prompt", "model", "script_hint", "c
 router = APIRouter(prefix="/v1/audio", tags=["OpenAI"], dependencies=[answers_in(openai.problem), *NEEDS_KEY])
 
 
-@router.post("/voices", summary="Make a voice of a recording, or of a description")
+@router.post("/voices", summary="Create a voice from a recording or a description")
 async def create_voice(request: Request, client: Owner) -> dict[str, Any]:
     gateway = get_gateway(request)
     gateway.availability.check()
@@ -77,7 +77,7 @@ async def delete_voice(request: Request, voice_id: str, client: Owner) -> dict[s
     return openai.deleted_entry("audio.voice.deleted", voice_id)
 
 
-@router.post("/voice_consents", summary="That a speaker agrees, in a recording")
+@router.post("/voice_consents", summary="Store a recorded consent")
 async def create_consent(request: Request, client: Owner) -> dict[str, Any]:
     """Store a consent. The recording must contain speech; only its hash is kept."""
     gateway = get_gateway(request)
@@ -93,7 +93,7 @@ async def create_consent(request: Request, client: Owner) -> dict[str, Any]:
     return _entry(made)
 
 
-@router.get("/voice_consents", summary="The consents of this key")
+@router.get("/voice_consents", summary="Consents of the key")
 async def list_consents(
     request: Request, client: Owner, after: str | None = None, limit: Annotated[int, Query(ge=1, le=100)] = 20
 ) -> dict[str, Any]:
@@ -101,12 +101,12 @@ async def list_consents(
     return openai.page_of([_entry(consent) for consent in found], after, limit)
 
 
-@router.get("/voice_consents/{consent_id}", summary="One of them")
+@router.get("/voice_consents/{consent_id}", summary="A consent")
 async def get_consent(request: Request, consent_id: str, client: Owner) -> dict[str, Any]:
     return _entry(await get_gateway(request).consents.get(consent_id, client.tenant))
 
 
-@router.post("/voice_consents/{consent_id}", summary="Call a consent something else")
+@router.post("/voice_consents/{consent_id}", summary="Rename a consent")
 async def rename_consent(request: Request, consent_id: str, client: Owner) -> dict[str, Any]:
     body = await read_bounded(request, _MAX_BODY_BYTES)
     name = load_object(body, len(body)).text("name")

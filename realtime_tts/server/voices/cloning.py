@@ -142,7 +142,7 @@ def _consent(gateway: Gateway, client: Client, wish: VoiceWish, recording_sha256
         raise InvalidRequest("a cloned voice needs its speaker's consent: say so with consent=true", field="consent")
     for name, value in (("consent_by", given_by), ("consent_scope", scope)):
         if policy == "required" and not value:
-            raise InvalidRequest(f"this server asks who consents, and to what: {name} is missing", field=name)
+            raise InvalidRequest(f"this server requires the consent's owner and scope: {name} is missing", field=name)
     if not wish.consent:
         return None
     return Consent(given_by or client.tenant or "the caller", scope, time.time(), recording_sha256)

@@ -41,11 +41,11 @@ _FIELDS = (
 )
 
 
-Anybody = Annotated[Client, Depends(authorize)]
+AnyClient = Annotated[Client, Depends(authorize)]
 
 voices = APIRouter(prefix="/v1/voices", tags=["voices"], dependencies=NEEDS_KEY)
 
-_NOT_FOUND = "there is no such voice, or it is another key's"
+_NOT_FOUND = "unknown voice, or the voice of another key"
 _FORM = {
     "type": "object",
     "properties": {
@@ -57,19 +57,19 @@ _FORM = {
 
 @voices.post(
     "",
-    summary="Make a voice of recordings, or of a description",
-    description="`reference`: speech to sound like. `prompt` with `prompt_text`: speech to continue from. Or "
+    summary="Create a voice from recordings or a description",
+    description="`reference`: speech of the voice to imitate. `prompt` with `prompt_text`: speech to continue from. Or "
     "`instructions`: a description, for models that design voices. 2 to 60 s of one speaker, any usual file format. "
-    "With `ttl_s` instead of a `name`: a voice for a while, which is not listed and goes so long after its last use.",
+    "With `ttl_s` instead of a `name`: a temporary voice, which is not listed and expires after this time without use.",
     status_code=HTTPStatus.CREATED,
     response_model_exclude_unset=True,
     openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}},
     responses=problems(
-        bad_request="a field that cannot be, or a recording that cannot be decoded",
-        forbidden="asked for with a token",
-        conflict="the name is taken, or the key has as many voices as it may",
+        bad_request="an invalid field, or a recording that cannot be decoded",
+        forbidden="requested with a token",
+        conflict="the name is taken, or the key has reached its limit of voices",
         request_entity_too_large="recordings of more than 20 MiB",
-        unprocessable_entity="a recording that makes no voice: too short, silent, clipped, without speech",
+        unprocessable_entity="an unsuitable recording: too short, silent, clipped or without speech",
         service_unavailable="no worker is ready, or many voices are being made",
     ),
 )
@@ -83,12 +83,12 @@ async def create_voice(request: Request, client: Owner) -> schemas.NewVoice:
 
 @voices.get(
     "/{voice_id}",
-    summary="One voice",
+    summary="A voice",
     response_model=schemas.Voice,
     response_model_exclude_unset=True,
     responses=problems(not_found=_NOT_FOUND),
 )
-async def get_voice(request: Request, voice_id: str, client: Anybody) -> dict[str, Any]:
+async def get_voice(request: Request, voice_id: str, client: AnyClient) -> dict[str, Any]:
     gateway = get_gateway(request)
     listed = gateway.catalogue.voices(client.voices, gateway.voices.added(client.tenant))["voices"]
     for voice in listed:
@@ -102,14 +102,14 @@ async def get_voice(request: Request, voice_id: str, client: Anybody) -> dict[st
 
 @voices.patch(
     "/{voice_id}",
-    summary="Call a voice something else",
+    summary="Rename or describe a voice",
     response_model_exclude_unset=True,
     openapi_extra={
         "requestBody": {"content": {"application/json": {"schema": schemas.VoiceChange.model_json_schema()}}}
     },
     responses=problems(
-        bad_request="a label that cannot be",
-        forbidden="asked for with a token",
+        bad_request="an invalid label",
+        forbidden="requested with a token",
         not_found=_NOT_FOUND,
         conflict="the name is taken",
     ),
@@ -128,10 +128,10 @@ async def change_voice(request: Request, voice_id: str, client: Owner) -> schema
 
 @voices.delete(
     "/{voice_id}",
-    summary="Delete a voice and all that is kept of it",
+    summary="Delete a voice with its recordings and previews",
     description="Speech that is running with it ends with `voice_not_found`.",
     status_code=HTTPStatus.NO_CONTENT,
-    responses=problems(forbidden="asked for with a token", not_found=_NOT_FOUND),
+    responses=problems(forbidden="requested with a token", not_found=_NOT_FOUND),
 )
 async def delete_voice(request: Request, voice_id: str, client: Owner) -> Response:
     await get_gateway(request).voices.delete(voice_id, client.tenant)
@@ -141,18 +141,18 @@ async def delete_voice(request: Request, voice_id: str, client: Owner) -> Respon
 
 @voices.get(
     "/{voice_id}/preview",
-    summary="A sentence in this voice",
+    summary="Preview of a voice: one spoken sentence",
     response_class=Response,
     responses={
         200: {"content": {"audio/wav": {}}},
         **problems(
             not_found=_NOT_FOUND,
-            too_many_requests="this key or token has all that it may have",
+            too_many_requests="the key or token has reached a limit",
             service_unavailable="no worker is ready, or no stream is free",
         ),
     },
 )
-async def preview_voice(request: Request, voice_id: str, client: Anybody) -> Response:
+async def preview_voice(request: Request, voice_id: str, client: AnyClient) -> Response:
     gateway = get_gateway(request)
     gateway.availability.check()
     await gateway.voices.look_up(voice_id, client.tenant)
