@@ -14,5 +14,7 @@ def make_settings(values: Mapping[str, Any], env: Mapping[str, str] | None = Non
     assert set(values) <= set(flatten(Settings())), "unknown settings"
     known = {row.name for row in settings_table()}
     settings = load_settings({name: value for name, value in values.items() if name in known}, env)
-    constants = {name: value for name, value in values.items() if name not in known}
+    constants = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items() if name not in known
+    }
     return build(Settings, {**flatten(settings), **constants})
