@@ -87,10 +87,10 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
 @command.command("checkpoint")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--shape", default="voxcpm2", show_default=True, help="voxcpm2, voxcpm1.5, voxcpm-0.5b or tiny.")
-@click.option("--dtype", help="Of the language and flow models; by default bfloat16 as published.")
-@click.option("--device", default="auto", show_default=True, help="Where the weights are drawn.")
+@click.option("--dtype", help="Type of the language and flow weights; by default bfloat16 as published.")
+@click.option("--device", default="auto", show_default=True, help="Device on which the weights are drawn.")
 @click.option("--seed", default=0, show_default=True)
-@click.option("--force", is_flag=True, help="Write over the files of a checkpoint that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing checkpoint.")
 def checkpoint(directory: Path, shape: str, dtype: str | None, device: str, seed: int, force: bool) -> None:
     """Write random weights of a published model's shape to DIRECTORY.
 
@@ -201,11 +201,11 @@ def _capacity_options(bench: Command) -> Command:
     rows: tuple[tuple[str, Any, Any, str], ...] = (
         ("--first-audio-ms", above_0, 100.0, "The p95 that must be held."),
         ("--stall-free", click.FloatRange(0, 1), 0.999, "Share of streams that must never stall."),
-        ("--pre-buffer-ms", click.FloatRange(0), 0.0, "Of the player that must not stall."),
+        ("--pre-buffer-ms", click.FloatRange(0), 0.0, "Pre-buffer of the player that must not stall."),
         ("--start", above_0, None, "Streams at once to try first.  [default: 2; on a GPU 128]"),
-        ("--window-s", above_0, None, "Judged part of a trial.  [default: 5; on a GPU 12]"),
+        ("--window-s", above_0, None, "Measured part of a trial.  [default: 5; on a GPU 12]"),
         ("--precision", above_0, None, "Share between what holds and what does not.  [default: 0.5; on a GPU 0.05]"),
-        ("--max-trials", click.IntRange(1), None, "Of the search; more confirm it.  [default: 5; on a GPU 9]"),
+        ("--max-trials", click.IntRange(1), None, "Trials of the search; more confirm it.  [default: 5; on a GPU 9]"),
         ("--runs", click.IntRange(1), 3, "Different arrivals that must all hold."),
     )
     options = [
@@ -254,11 +254,11 @@ def capacity(
 
 
 @command.command("server")
-@click.option("--url", help="Of a server that runs already, such as http://127.0.0.1:8000; else one is started.")
+@click.option("--url", help="Running server, such as http://127.0.0.1:8000; without it one is started.")
 @click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="The server's API key.")
 @click.option("--clients", type=click.IntRange(1), help="Measuring processes.  [default: a quarter of the cores]")
-@click.option("--words", type=click.IntRange(1, 20), help="Of a turn.  [default: 6; on a GPU 10]")
-@click.option("--codec", default="opus", show_default=True, help="What the server sends: opus, pcm_s16le …")
+@click.option("--words", type=click.IntRange(1, 20), help="Words of a turn.  [default: 6; on a GPU 10]")
+@click.option("--codec", default="opus", show_default=True, help="Codec of the audio: opus, pcm_s16le …")
 @click.option("--max-streams", type=click.IntRange(1), help="Slots of the engine.  [default: 16; on a GPU 1024]")
 @click.option("--server-option", "server_options", multiple=True, help="Pass this on to `serve`, e.g. --max-queued=64.")
 @_capacity_options
@@ -320,14 +320,16 @@ def server(
 
 
 @command.command("load")
-@click.option("--url", required=True, help="Of a server that runs, such as ws://127.0.0.1:8000.")
-@click.option("--token", "--api-key", "api_key", envvar="REALTIME_TTS_API_KEY", help="A key of the server, or a token.")
-@click.option("--streams", type=click.FloatRange(0, min_open=True), help="Listeners at once, arriving evenly.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Or turns a second, as chance has it (Poisson).")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True, help="Judged.")
-@click.option("--processes", type=click.IntRange(1), help="That listen.  [default: a quarter of the cores]")
-@click.option("--codec", default="opus", show_default=True, help="What the server sends: opus, pcm, pcm_f32le …")
-@click.option("--sample-rate", type=int, help="Of what it sends, Hz; by default the server's choice.")
+@click.option("--url", required=True, help="Running server, such as ws://127.0.0.1:8000.")
+@click.option("--token", "--api-key", "api_key", envvar="REALTIME_TTS_API_KEY", help="API key or token of the server.")
+@click.option("--streams", type=click.FloatRange(0, min_open=True), help="Concurrent listeners, with even arrivals.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Turns a second, with random (Poisson) arrivals.")
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True, help="Measured time."
+)
+@click.option("--processes", type=click.IntRange(1), help="Listening processes.  [default: a quarter of the cores]")
+@click.option("--codec", default="opus", show_default=True, help="Codec of the audio: opus, pcm, pcm_f32le …")
+@click.option("--sample-rate", type=int, help="Sample rate of the audio in Hz; by default the server's choice.")
 @click.option(
     "--text-rate",
     type=click.FloatRange(0),
@@ -335,10 +337,18 @@ def server(
     show_default=True,
     help="Tokens a second, as an LLM writes them; 0: a turn's whole text at once.",
 )
-@click.option("--words", type=click.IntRange(1, 200), default=20, show_default=True, help="Of a turn.")
-@click.option("--barge-ins", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of turns.")
-@click.option("--pid", "pids", type=int, multiple=True, help="Of the server, if it runs here: what it costs is told.")
-@click.option("--seed", default=0, show_default=True, help="Of the arrivals.")
+@click.option("--words", type=click.IntRange(1, 200), default=20, show_default=True, help="Words of a turn.")
+@click.option(
+    "--barge-ins",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Share of turns that are interrupted.",
+)
+@click.option(
+    "--pid", "pids", type=int, multiple=True, help="Process of a local server; its processor time is measured."
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of the arrivals.")
 @_output_options
 def load(
     url: str,
