@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from realtime_tts.engine.continuity import Continuity
-from realtime_tts.engine.voices import ZERO_SHOT, Voice
+from realtime_tts.engine.voices import ZERO_SHOT, EngineVoice
 from realtime_tts.model.checkpoint import LoadedModel
 from training.evaluation_pool import Worker
 from training.flite import VOICES
@@ -67,7 +67,7 @@ def speak_rows(worker: Worker, take: Take) -> list[Row]:
     for number, text in enumerate(take.texts):
         inputs, voices = [], []
         for policy, name in keys:
-            named = Voice(name, prefix_ids=tuple(loaded.tokenizer.encode_trusted(f"<{name}>")))
+            named = EngineVoice(name, prefix_ids=tuple(loaded.tokenizer.encode_trusted(f"<{name}>")))
             voice = ZERO_SHOT if policy == "reference" and number else named
             voices.append(ZERO_SHOT if policy == "reference" else named)
             limit = loaded.config.max_length - max_patches(loaded, text)

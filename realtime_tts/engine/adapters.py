@@ -6,11 +6,11 @@ import dataclasses
 
 from realtime_tts.errors import AdapterError, AdapterExists, AdapterNotFound, TooManyAdapters
 from realtime_tts.model.adapted import AdapterBank, AdapterLimits
-from realtime_tts.model.adapter_file import Adapter
+from realtime_tts.model.adapter_file import AdapterWeights
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class LoadedAdapter:
+class EngineAdapter:
     """index: place in the bank and value in its rows. digest: hash of the content; it separates KV blocks."""
 
     name: str
@@ -27,7 +27,7 @@ class AdapterStore:
 
     def __init__(self, bank: AdapterBank | None) -> None:
         self._bank = bank
-        self._loaded: dict[str, LoadedAdapter] = {}
+        self._loaded: dict[str, EngineAdapter] = {}
 
     @property
     def limits(self) -> AdapterLimits:
@@ -40,7 +40,7 @@ class AdapterStore:
             raise AdapterError("this server was started without room for adapters; see --max-adapters")
         return self._bank
 
-    def get(self, name: str | None) -> LoadedAdapter | None:
+    def get(self, name: str | None) -> EngineAdapter | None:
         """Return a loaded adapter; None for None. Raises AdapterNotFound: it is not loaded."""
         if name is None:
             return None
@@ -48,7 +48,7 @@ class AdapterStore:
             raise AdapterNotFound(f"the adapter {name!r} is not loaded", field="adapter")
         return self._loaded[name]
 
-    def add(self, adapter: Adapter) -> LoadedAdapter:
+    def add(self, adapter: AdapterWeights) -> EngineAdapter:
         """Put an adapter that was read into the model.
 
         Raises:
@@ -61,12 +61,12 @@ class AdapterStore:
         free = set(range(limit)) - {known.index for known in self._loaded.values()}
         if not free:
             raise TooManyAdapters(f"{limit} adapters are loaded, which is as many as can be; unload one first")
-        loaded = LoadedAdapter(adapter.name, min(free), adapter.digest)
+        loaded = EngineAdapter(adapter.name, min(free), adapter.digest)
         bank.put(loaded.index, adapter.updates)
         self._loaded[adapter.name] = loaded
         return loaded
 
-    def remove(self, name: str) -> LoadedAdapter | None:
+    def remove(self, name: str) -> EngineAdapter | None:
         """Remove an adapter that no running request uses. Return None if it is not loaded."""
         loaded = self._loaded.pop(name, None)
         if loaded is not None:

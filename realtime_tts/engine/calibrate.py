@@ -27,13 +27,13 @@ from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.calibration_texts import sentences_of
 from realtime_tts.engine.head_choice import HeadScore, SpokenSentence, choose_head, score_heads
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
+from realtime_tts.engine.segment import spoken_chars
 from realtime_tts.engine.setup import choose_device
-from realtime_tts.engine.utterance import spoken_chars
 from realtime_tts.errors import CheckpointError, RealtimeTTSError
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.model.generate import BLOCK_SIZE, OfflineRunner, Stream, decode
 from realtime_tts.model.sequence import Sequence, build_sequence, length_guard
-from realtime_tts.model.text_head import AllHeadsProbe, SpokenText
+from realtime_tts.model.text_head import AllHeadsProbe, TextSpans
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class _Noise:
 def _step(runner: OfflineRunner, streams: AnySequence[Stream]) -> tuple[list[bool], np.ndarray]:
     """Make one patch for each stream. Return the stop flags and [S, layers, heads, 3]: index, spread and mass."""
     device = runner.device
-    spoken = SpokenText(
+    spoken = TextSpans(
         torch.tensor(np.cumsum([stream.num_new for stream in streams]) - 1, device=device),
         torch.tensor([stream.input.spoken_start for stream in streams], device=device),
         torch.tensor([len(stream.input.spoken_chars) for stream in streams], device=device),

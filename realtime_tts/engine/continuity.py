@@ -13,7 +13,7 @@ import dataclasses
 
 import numpy as np
 
-from realtime_tts.engine.voices import Voice
+from realtime_tts.engine.voices import EngineVoice
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.sequence import Patches, Sequence, build_sequence, num_positions
 
@@ -21,10 +21,10 @@ REFERENCE_PATCHES = 10  # patches of a zero-shot segment that become the referen
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Parts of an input around its text, independent of the text's length.
+class Conditioning:
+    """Parts of an input conditioning its text, independent of the text's length.
 
-    prefix_ids, reference, prompt, prompt_text: as in `Voice`. instructions: read as the text's beginning.
+    prefix_ids, reference, prompt, prompt_text: as in `EngineVoice`. instructions: read as the text's beginning.
     """
 
     prefix_ids: tuple[int, ...] = ()
@@ -55,13 +55,13 @@ class Continuity:
     def __len__(self) -> int:
         return len(self._memories)
 
-    def first(self, voice: Voice, instructions: str = "") -> Surroundings:
+    def first(self, voice: EngineVoice, instructions: str = "") -> Conditioning:
         """Return the surroundings of a context's first segment: voice and instructions alone."""
-        return Surroundings(voice.prefix_ids, voice.reference, voice.prompt, voice.prompt_text, instructions)
+        return Conditioning(voice.prefix_ids, voice.reference, voice.prompt, voice.prompt_text, instructions)
 
     def next(
-        self, text: str, voice: Voice, context_id: str, max_positions: int, instructions: str = ""
-    ) -> Surroundings:
+        self, text: str, voice: EngineVoice, context_id: str, max_positions: int, instructions: str = ""
+    ) -> Conditioning:
         """Return a segment's surroundings in its context; without continuity if `text` leaves no room for it."""
         memory = self._memories.get(context_id)
         if memory is None:
@@ -70,33 +70,35 @@ class Continuity:
         prompt, prompt_text = voice.prompt, voice.prompt_text
         if memory.prompt is not None:
             prompt, prompt_text = memory.prompt, memory.prompt_text
-        whole = Surroundings(voice.prefix_ids, reference, prompt, prompt_text)
+        whole = Conditioning(voice.prefix_ids, reference, prompt, prompt_text)
         fits = self.num_positions(whole, text) <= max_positions
         return whole if fits else self.first(voice, instructions)
 
-    def num_positions(self, around: Surroundings, text: str) -> int:
+    def num_positions(self, conditioning: Conditioning, text: str) -> int:
         """Return the length of a text's input in positions, before any of it is spoken."""
-        num_text = len(self._loaded.tokenizer.encode_located(_read(around, text)))
-        return num_positions(len(around.prefix_ids) + num_text, _num(around.reference), _num(around.prompt))
+        num_text = len(self._loaded.tokenizer.encode_located(_read(conditioning, text)))
+        return num_positions(
+            len(conditioning.prefix_ids) + num_text, _num(conditioning.reference), _num(conditioning.prompt)
+        )
 
-    def lay_out(self, around: Surroundings, text: str, patches: list[Patches] | None = None) -> Sequence:
+    def lay_out(self, conditioning: Conditioning, text: str, patches: list[Patches] | None = None) -> Sequence:
         """Return the input of a text of which `patches` have been spoken: they follow the prompt's patches."""
-        whole = _read(around, text)
+        whole = _read(conditioning, text)
         tokens = self._loaded.tokenizer.encode_located(whole)
         before = len(whole) - len(text)
-        prompt = around.prompt
+        prompt = conditioning.prompt
         if patches:
             prompt = np.stack(patches) if prompt is None else np.concatenate((prompt, np.stack(patches)))
         return build_sequence(
             self._loaded.config,
             [token.id for token in tokens],
-            prefix_ids=around.prefix_ids,
+            prefix_ids=conditioning.prefix_ids,
             spoken_chars=[max(0, token.start - before) for token in tokens if token.end > before],
-            reference=around.reference,
+            reference=conditioning.reference,
             prompt=prompt,
         )
 
-    def spoken(self, context_id: str, text: str, voice: Voice, patches: list[Patches]) -> None:
+    def spoken(self, context_id: str, text: str, voice: EngineVoice, patches: list[Patches]) -> None:
         """Store a segment that was spoken to its end."""
         if not patches:
             return
@@ -126,10 +128,10 @@ class Continuity:
         return text[start + 1 :], speech[-max(1, kept) :]
 
 
-def _read(around: Surroundings, text: str) -> str:
+def _read(conditioning: Conditioning, text: str) -> str:
     """Return all text that is read: prompt text, instructions and text."""
-    read = around.instructions + text
-    return read if around.prompt is None else join_text(around.prompt_text, read)
+    read = conditioning.instructions + text
+    return read if conditioning.prompt is None else join_text(conditioning.prompt_text, read)
 
 
 def _num(patches: Patches | None) -> int:

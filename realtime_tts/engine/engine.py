@@ -19,26 +19,26 @@ from realtime_tts.engine.core.request import Finished, FinishReason, Request, St
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
+from realtime_tts.engine.end_detector import EndDetector, PatchReading
 from realtime_tts.engine.runtime.layout import StepLayout
 from realtime_tts.engine.runtime.outputs import SentOutputs
 from realtime_tts.engine.runtime.runner import ModelRunner, StepResult, TextReading
 from realtime_tts.engine.runtime.stages import StageClock
-from realtime_tts.engine.second_opinion import Heard, SecondOpinion
-from realtime_tts.engine.utterance import (
-    Utterance,
+from realtime_tts.engine.segment import (
+    EngineSegment,
     content_of,
     encode_pcm,
     faded_out,
     from_onset,
-    make_utterance,
+    make_segment,
     spoken_chars,
     spoken_position,
     text_size,
 )
-from realtime_tts.engine.voices import VoiceStore
+from realtime_tts.engine.voices import EngineVoiceCache
 from realtime_tts.errors import AdapterNotFound, Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError
 from realtime_tts.model.adapted import AdapterBank
-from realtime_tts.model.adapter_file import Adapter
+from realtime_tts.model.adapter_file import AdapterWeights
 from realtime_tts.model.attention import AttentionBackend
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
@@ -56,7 +56,7 @@ class _Flight:
 
     plan: StepPlan
     layout: StepLayout
-    utterances: dict[str, Utterance]
+    segments: dict[str, EngineSegment]
     sent: SentOutputs
     started_s: float
 
@@ -97,7 +97,7 @@ class Engine:
         )
         self.scheduler = Scheduler(config, self._prepare)
         self._prefixes = HeldPrefixes(self.scheduler.pool)
-        self.voices = VoiceStore(loaded)
+        self.voices = EngineVoiceCache(loaded)
         self.adapters = AdapterStore(bank)
         self.continuity = Continuity(loaded)
         self.num_steps = 0
@@ -108,8 +108,8 @@ class Engine:
         self.num_ends_cut = self.num_ends_continued = self.num_babbles = self.num_skips = self.num_repeats = 0
         self.is_draining = False
         self.emit, self._clock = emit, clock
-        self._inbox: queue.SimpleQueue[frames.Message | Adapter] = queue.SimpleQueue()
-        self._utterances: dict[str, Utterance] = {}
+        self._inbox: queue.SimpleQueue[frames.Message | AdapterWeights] = queue.SimpleQueue()
+        self._segments: dict[str, EngineSegment] = {}
         self._flight: _Flight | None = None  # a step that was launched before the previous one was accounted for
         self._over_s: float | None = None  # end of the last step, if streams have waited for the next one since then
         self._lead_s = 0.0  # time to lay out and launch a step
@@ -118,7 +118,7 @@ class Engine:
 
     # ---- the loop ------------------------------------------------------------------------------------------------
 
-    def post(self, message: frames.Message | Adapter) -> None:
+    def post(self, message: frames.Message | AdapterWeights) -> None:
         """Queue a message, or an adapter that was read, from any thread; the next `step` takes it in."""
         self._inbox.put(message)
 
@@ -130,7 +130,7 @@ class Engine:
         Raises:
             EngineOutOfMemory: for the third time within a minute; the worker must be restarted.
         """
-        self._take_messages()
+        self._handle_messages()
         if news := self._prefixes.news(self._clock()):
             self.emit(frames.Prefixes(*news))
         flight, self._flight = self._flight, None
@@ -146,7 +146,7 @@ class Engine:
 
     def _complete(self, flight: _Flight) -> None:
         """Wait for a step and account for it; before that, launch the next one if it is known already."""
-        over_s = self._launch_behind(flight) if self.runner.works_alone else None
+        over_s = self._launch_next(flight) if self.runner.is_asynchronous else None
         try:
             result = self.runner.result(flight.layout, flight.sent)
         except EngineOutOfMemory as error:
@@ -159,11 +159,11 @@ class Engine:
             self.gap_s += max(0.0, flight.started_s - self._over_s) if result.gap_s is None else result.gap_s
         self._over_s = over_s
         self._count_step(flight.plan, elapsed_s)
-        flags = self._send_audio(result, flight.utterances)
+        flags = self._send_audio(result, flight.segments)
         for finished in self.scheduler.finish_step(flight.plan, flags, now, elapsed_s):
             self._end(finished)
 
-    def _launch_behind(self, flight: _Flight) -> float | None:
+    def _launch_next(self, flight: _Flight) -> float | None:
         """Launch the next step while the device computes one, so that it is never idle. This is done as late as
         possible, since a request that arrives later waits for two steps.
 
@@ -175,10 +175,10 @@ class Engine:
             return None  # unknown before this one is over
         size = plan.size
         began_s = self._began_s(flight)
-        due_s = began_s + cost.hasty_s(size) - self._lead_s
-        while (left_s := due_s - self._clock()) > 0 and not flight.sent.is_here:
+        due_s = began_s + cost.lower_bound_s(size) - self._lead_s
+        while (left_s := due_s - self._clock()) > 0 and not flight.sent.is_complete:
             with contextlib.suppress(queue.Empty):
-                self._take(inbox.get(timeout=min(left_s, _NAP_S)))
+                self._handle(inbox.get(timeout=min(left_s, _NAP_S)))
         now = self._clock()
         if self.scheduler.others_fill_a_step(plan):
             ahead = self.scheduler.over_others(plan, now, max(0.0, began_s + cost.step_s(*size) - now))
@@ -188,7 +188,7 @@ class Engine:
             self._flight = self._launch(ahead, self._prepared(ahead))
             took_s = self._clock() - now
             self._lead_s = max(took_s, self._lead_s + _LEAD_RATE * (took_s - self._lead_s))
-        return now if flight.sent.is_here else None
+        return now if flight.sent.is_complete else None
 
     def _began_s(self, flight: _Flight) -> float:
         """Return when the device began with it: at its launch or at the end of the previous step, the later of both."""
@@ -196,24 +196,24 @@ class Engine:
 
     def _prepared(self, plan: StepPlan) -> StepLayout:
         is_before_others = self.scheduler.others_fill_a_step(plan)
-        return self.runner.prepare(plan, self._utterances, is_before_others=is_before_others)
+        return self.runner.prepare(plan, self._segments, is_before_others=is_before_others)
 
     def _launch(self, plan: StepPlan, layout: StepLayout) -> _Flight | None:
         """Launch a step. Return None if there was no memory for it; its requests have then ended."""
         started_s = self._clock()
-        utterances = {name: self._utterances[name] for name in plan.request_ids if name in self._utterances}
+        segments = {name: self._segments[name] for name in plan.request_ids if name in self._segments}
         try:
-            return _Flight(plan, layout, utterances, self.runner.launch(layout), started_s)
+            return _Flight(plan, layout, segments, self.runner.launch(layout), started_s)
         except EngineOutOfMemory as error:
             self._fail_step(plan, error)
             return None
 
-    def _count_opinion(self, opinion: SecondOpinion) -> None:
-        self.num_ends_cut += opinion.is_cut
-        self.num_ends_continued += opinion.is_continued
-        self.num_babbles += opinion.babbles
-        self.num_skips += opinion.num_skips
-        self.num_repeats += opinion.num_repeats
+    def _count_faults(self, detector: EndDetector) -> None:
+        self.num_ends_cut += detector.is_cut
+        self.num_ends_continued += detector.is_continued
+        self.num_babbles += detector.babbles
+        self.num_skips += detector.num_skips
+        self.num_repeats += detector.num_repeats
 
     def _count_step(self, plan: StepPlan, elapsed_s: float) -> None:
         self.num_steps += 1
@@ -221,7 +221,7 @@ class Engine:
         self.extension_s += min(elapsed_s, self.scheduler.cost.positions_s(plan.num_extended_positions))
         self._step_times_s.append(elapsed_s)
 
-    def forget_past(self) -> None:
+    def reset_statistics(self) -> None:
         """Reset counters, times and cached prefixes, but keep the cost of a step; no request may be running."""
         self.num_steps, self.busy_s, self.extension_s, self.gap_s = 0, 0.0, 0.0, 0.0
         self.num_ends_cut = self.num_ends_continued = self.num_babbles = self.num_skips = self.num_repeats = 0
@@ -236,11 +236,11 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         """True if nothing is running, waiting or unread."""
-        return not self._utterances and self._flight is None and self._inbox.empty()
+        return not self._segments and self._flight is None and self._inbox.empty()
 
     # ---- messages in ---------------------------------------------------------------------------------------------
 
-    def _take_messages(self) -> bool:
+    def _handle_messages(self) -> bool:
         """Take in all messages. Return whether any was more than a playback report."""
         is_news = False
         while True:
@@ -249,9 +249,9 @@ class Engine:
             except queue.Empty:
                 return is_news
             is_news |= not isinstance(message, frames.Playback)
-            self._take(message)
+            self._handle(message)
 
-    def _take(self, message: frames.Message | Adapter) -> None:
+    def _handle(self, message: frames.Message | AdapterWeights) -> None:
         if isinstance(message, frames.Generate):
             self._submit(message)
         elif isinstance(message, frames.Extend):
@@ -270,32 +270,32 @@ class Engine:
         elif isinstance(message, frames.Drain):
             self.is_draining = True
         else:
-            self._take_possession(message)
+            self._handle_voice_or_adapter(message)
 
-    def _take_possession(self, message: frames.Message | Adapter) -> None:
+    def _handle_voice_or_adapter(self, message: frames.Message | AdapterWeights) -> None:
         """Handle messages about voices and adapters."""
         if isinstance(message, frames.AddVoice):
             self._add_voice(message)
         elif isinstance(message, frames.RemoveVoice):
             self._remove_voice(message)
-        elif isinstance(message, Adapter):
+        elif isinstance(message, AdapterWeights):
             self._add_adapter(message)
         elif isinstance(message, frames.RemoveAdapter):
             self._remove_adapter(message)
 
     def _submit(self, message: frames.Generate) -> None:
         try:
-            if message.request_id in self._utterances:
+            if message.request_id in self._segments:
                 raise InvalidRequest("the request id is in use", field="request_id")
             if self.is_draining and not self.scheduler.has_context(message.context_id):
                 raise Draining("the worker is shutting down")
-            utterance = make_utterance(
+            segment = make_segment(
                 message, self.loaded, self.voices, self.adapters, self.continuity, self.config.patch_s
             )
-            if utterance is None:  # nothing in the text can be spoken
+            if segment is None:  # nothing in the text can be spoken
                 self.emit(frames.Done(message.request_id, FinishReason.STOP.value))
                 return
-            self.scheduler.add(utterance.request, self._clock())
+            self.scheduler.add(segment.request, self._clock())
         except RealtimeTTSError as error:
             self.emit(frames.Failed(message.request_id, error.code, error.message))
             return
@@ -303,19 +303,19 @@ class Engine:
             logger.exception("a request could not be taken")
             self.emit(frames.Failed(message.request_id, "internal_error", "the request could not be taken"))
             return
-        self._utterances[message.request_id] = utterance
+        self._segments[message.request_id] = segment
 
     def _extend(self, message: frames.Extend) -> None:
         """Note more text of a request; the scheduler decides when it is read."""
-        utterance = self._utterances.get(message.request_id)
-        if utterance is None:
+        segment = self._segments.get(message.request_id)
+        if segment is None:
             return
-        request = utterance.request
+        request = segment.request
         try:
-            if request.supply.is_final or not message.text.startswith(utterance.text):
+            if request.supply.is_final or not message.text.startswith(segment.text):
                 raise InvalidRequest("a text can only be extended, and until it is final", field="text")
-            first = self.continuity.first(utterance.voice, utterance.instructions)
-            size = text_size(utterance.message, message.text, self.loaded, first, self.continuity)
+            first = self.continuity.first(segment.voice, segment.instructions)
+            size = text_size(segment.message, message.text, self.loaded, first, self.continuity)
             self.scheduler.extend(message.request_id, size.num_chars, message.final, size.min_prefill, size.max_patches)
         except RealtimeTTSError as error:
             self._end(self.scheduler.end(message.request_id, FinishReason.FAILED, error.code, error.message))
@@ -325,7 +325,7 @@ class Engine:
             code, text = "internal_error", "the text could not be extended"
             self._end(self.scheduler.end(message.request_id, FinishReason.FAILED, code, text))
             return
-        utterance.text = message.text
+        segment.text = message.text
         if message.final and size.num_tokens == 0:  # nothing in it can be spoken
             self._end(self.scheduler.end(message.request_id, FinishReason.STOP))
 
@@ -336,36 +336,36 @@ class Engine:
         Beyond its beginning, an open text neither adds blocks to the prefix cache nor uses cached ones, since these
         blocks will be overwritten. Speech made in this context is not cached either: no other request can use it.
         """
-        utterance = self._utterances[request.request_id]
-        message, voice, text = utterance.message, utterance.voice, utterance.text
-        if utterance.around is None:
+        segment = self._segments[request.request_id]
+        message, voice, text = segment.message, segment.voice, segment.text
+        if segment.conditioning is None:
             room = self.config.max_request_positions - request.max_positions + request.min_prefill
-            utterance.around = self.continuity.next(text, voice, message.context_id, room, utterance.instructions)
-        around = utterance.around
-        source = self.continuity.lay_out(around, text, utterance.patches)
-        request.num_kept = _num_common(utterance.input.token_ids, source.token_ids) if request.num_prefill else 0
+            segment.conditioning = self.continuity.next(text, voice, message.context_id, room, segment.instructions)
+        conditioning = segment.conditioning
+        source = self.continuity.lay_out(conditioning, text, segment.patches)
+        request.num_kept = _num_common(segment.input.token_ids, source.token_ids) if request.num_prefill else 0
         request.num_prefill = source.num_positions
-        utterance.input = source
-        num_fixed = source.num_positions - len(utterance.patches) if request.supply.is_final else source.text_start
-        if around.prompt is not voice.prompt:
+        segment.input = source
+        num_fixed = source.num_positions - len(segment.patches) if request.supply.is_final else source.text_start
+        if conditioning.prompt is not voice.prompt:
             num_fixed = min(num_fixed, source.spoken_end)
-        adapter = utterance.adapter.digest if utterance.adapter is not None else ""
+        adapter = segment.adapter.digest if segment.adapter is not None else ""
         root = prefix_root(self.loaded.name, adapter, message.tenant)
         request.hashes = hashes = chain_hashes(root, content_of(source, num_fixed), self.config.block_size)
         voice.note_hashes(hashes)
-        self._note_prefixes(utterance)
+        self._note_prefixes(segment)
 
-    def _note_prefixes(self, utterance: Utterance) -> None:
+    def _note_prefixes(self, segment: EngineSegment) -> None:
         """Note the prefixes of this input that other requests may share; not what its own context has added."""
-        around, voice, source = utterance.around, utterance.voice, utterance.input
-        assert around is not None
-        if around.reference is not voice.reference or around.prompt is not voice.prompt:
+        conditioning, voice, source = segment.conditioning, segment.voice, segment.input
+        assert conditioning is not None
+        if conditioning.reference is not voice.reference or conditioning.prompt is not voice.prompt:
             return
-        keys, hashes, size = frames.prefix_keys(utterance.message), utterance.request.hashes, self.config.block_size
-        if utterance.message.voice:
-            end = source.text_start if around.instructions else source.spoken_start
+        keys, hashes, size = frames.prefix_keys(segment.message), segment.request.hashes, self.config.block_size
+        if segment.message.voice:
+            end = source.text_start if conditioning.instructions else source.spoken_start
             self._prefixes.note(keys[0], hashes[: end // size])
-        if around.instructions:
+        if conditioning.instructions:
             self._prefixes.note(keys[-1], hashes[: source.spoken_start // size])
 
     def _add_voice(self, message: frames.AddVoice) -> None:
@@ -378,7 +378,7 @@ class Engine:
         if voice := self.voices.remove(message.voice_id):
             self.scheduler.pool.forget_hashes(voice.hashes)
 
-    def _add_adapter(self, adapter: Adapter) -> None:
+    def _add_adapter(self, adapter: AdapterWeights) -> None:
         try:
             loaded = self.adapters.add(adapter)
         except RealtimeTTSError as error:
@@ -390,8 +390,8 @@ class Engine:
         """End the requests that use an adapter, since without it the voice would change, and remove it."""
         names = [
             name
-            for name, utterance in self._utterances.items()
-            if utterance.adapter is not None and utterance.adapter.name == message.name
+            for name, segment in self._segments.items()
+            if segment.adapter is not None and segment.adapter.name == message.name
         ]
         for name in names:
             error = AdapterNotFound(f"the adapter {message.name!r} was unloaded")
@@ -400,71 +400,71 @@ class Engine:
 
     # ---- messages out --------------------------------------------------------------------------------------------
 
-    def _send_audio(self, result: StepResult, utterances: Mapping[str, Utterance]) -> dict[str, StepFlags]:
-        """Send the audio. Return the step's flags, with each stop corrected by the place in the text. utterances: those
+    def _send_audio(self, result: StepResult, segments: Mapping[str, EngineSegment]) -> dict[str, StepFlags]:
+        """Send the audio. Return the step's flags, with each stop corrected by the place in the text. segments: those
         of the step; some may have ended since."""
-        flags, present = dict(result.flags), self._utterances
+        flags, present = dict(result.flags), self._segments
         onset_db, sample_rate = self.loaded.policy.onset_db, self.loaded.config.sample_rate
-        for name, pcm, power, patch, reading in result.spoken:
-            utterance, flag = present.get(name), flags[name]
-            if utterance is None or utterance is not utterances[name] or not flag.finite:
+        for name, pcm, power, patch, reading in result.audio:
+            segment, flag = present.get(name), flags[name]
+            if segment is None or segment is not segments[name] or not flag.finite:
                 continue
             position = mass = None
-            if reading is not None and (position := self._text_position(utterance, reading)) is not None:
+            if reading is not None and (position := self._text_position(segment, reading)) is not None:
                 mass = reading.mass
-                stop = self._ends(utterance, mass, power, flag.stop)
+                stop = self._ends(segment, mass, power, flag.stop)
                 if stop is not flag.stop:
                     flags[name] = flag = flag._replace(stop=stop)
-                if utterance.opinion.is_cut:
+                if segment.end_detector.is_cut:
                     pcm = faded_out(pcm, sample_rate)
-            if onset_db is not None and utterance.begins_context:
+            if onset_db is not None and segment.begins_context:
                 num_made, pcm = pcm.size, from_onset(pcm, sample_rate, onset_db)
                 flags[name] = flag._replace(left_out_s=(num_made - pcm.size) / sample_rate)
             payload = encode_pcm(pcm)
-            self.emit(frames.Audio(name, len(utterance.patches), position, mass, payload=payload))
-            utterance.patches.append(patch.copy())  # a view would keep one step's whole buffer alive
-            utterance.num_samples += pcm.size
+            self.emit(frames.Audio(name, len(segment.patches), position, mass, payload=payload))
+            segment.patches.append(patch.copy())  # a view would keep one step's whole buffer alive
+            segment.num_samples += pcm.size
         return flags
 
-    def _ends(self, utterance: Utterance, mass: float, power: float, stop: bool) -> bool:
+    def _ends(self, segment: EngineSegment, mass: float, power: float, stop: bool) -> bool:
         """Return whether the current patch is the last, by the stop head and by the place in the text."""
-        track, text, request = utterance.track, utterance.text, utterance.request
-        latest, furthest, end = track.latest, track.furthest, float(utterance.input.spoken_chars[-1])
+        track, text, request = segment.track, segment.text, segment.request
+        latest, furthest, end = track.latest, track.furthest, float(segment.input.spoken_chars[-1])
         if not text.isascii():
             latest, furthest, end = (spoken_position(text, place) for place in (latest, furthest, end))
-        heard = Heard(latest, furthest, mass, power, end, request.supply.known)
-        return utterance.opinion.judge(heard, stop=stop, may_stop=request.may_stop(self.config.min_patches))
+        heard = PatchReading(latest, furthest, mass, power, end, request.supply.known)
+        return segment.end_detector.observe(heard, stop=stop, may_stop=request.may_stop(self.config.min_patches))
 
-    def _text_position(self, utterance: Utterance, reading: TextReading) -> float | None:
+    def _text_position(self, segment: EngineSegment, reading: TextReading) -> float | None:
         """Return the character for `Audio`; None without a valid reading."""
-        position = utterance.track.advance(reading.token, utterance.input.spoken_chars)
+        position = segment.track.advance(reading.token, segment.input.spoken_chars)
         if position is not None:
-            utterance.request.supply.position = spoken_chars(utterance.text[: round(position)])
+            segment.request.supply.position = spoken_chars(segment.text[: round(position)])
         return position
 
     def _end(self, finished: Finished) -> None:
         request = finished.request
-        utterance = self._utterances.pop(request.request_id)
-        if utterance.voice.is_removed:
+        segment = self._segments.pop(request.request_id)
+        if segment.voice.is_removed:
             self.scheduler.pool.forget_hashes(request.hashes)
         if finished.reason is FinishReason.FAILED:
             unused = [block for block in request.blocks if self.scheduler.pool.is_free(block)]
             self.runner.clear_blocks(unused)
             self.emit(frames.Failed(request.request_id, finished.error_code, finished.error_message))
             return
-        opinion = utterance.opinion
-        self._count_opinion(opinion)
+        detector = segment.end_detector
+        self._count_faults(detector)
         if finished.reason is not FinishReason.CANCELLED:
-            spoken = utterance.patches[: opinion.num_sound] if opinion.is_cut else utterance.patches
-            self.continuity.spoken(request.context_id, utterance.text, utterance.voice, spoken)
+            spoken = segment.patches[: detector.num_sound] if detector.is_cut else segment.patches
+            self.continuity.spoken(request.context_id, segment.text, segment.voice, spoken)
         started_s = request.arrived_s if request.started_s is None else request.started_s
         first_s = request.arrived_s if request.first_audio_s is None else request.first_audio_s
         self.emit(
             frames.Done(
                 request.request_id,
                 finished.reason.value,
-                num_patches=len(utterance.patches),
-                num_samples=utterance.num_samples,
+                num_patches=len(segment.patches),
+                num_samples=segment.num_samples,
                 prefill_positions=request.num_prefill,
                 cached_positions=request.num_cached,
                 queue_ms=1000 * (started_s - request.arrived_s),
@@ -473,11 +473,11 @@ class Engine:
                 extended_positions=request.num_extended_positions,
                 text_waits=request.num_text_waits,
                 text_wait_ms=1000 * request.text_wait_s,
-                ends_cut=int(opinion.is_cut),
-                ends_continued=int(opinion.is_continued),
-                babbles=int(opinion.babbles),
-                skips=opinion.num_skips,
-                repeats=opinion.num_repeats,
+                ends_cut=int(detector.is_cut),
+                ends_continued=int(detector.is_continued),
+                babbles=int(detector.babbles),
+                skips=detector.num_skips,
+                repeats=detector.num_repeats,
             )
         )
 
@@ -528,7 +528,7 @@ class Engine:
 
 
 def _num_common(before: Sequence[int], after: Sequence[int]) -> int:
-    """Return the length of the common prefix of two inputs of one utterance. They differ first in the text, never in
+    """Return the length of the common prefix of two inputs of one segment. They differ first in the text, never in
     audio before it."""
     pairs = zip(before, after, strict=False)
     return next((number for number, (a, b) in enumerate(pairs) if a != b), min(len(before), len(after)))

@@ -35,7 +35,7 @@ _CUDA_MAX_STREAMS, _CPU_MAX_STREAMS = 1024, 16
 _CUDA_LEAST_POSITIONS = 1024  # per stream: with little memory there are fewer streams, not shorter ones
 CUDA_FULL_STREAMS = 128  # on an H200 a step takes 0.20 ms for each of that many, and 0.19 for each of twice as many
 _WARM_UP_TEXT = "Hello there."
-_REHEARSED = "Good morning, how can I help you today, and what may I do for you?"
+_WARM_UP_SENTENCE = "Good morning, how can I help you today, and what may I do for you?"
 
 
 def choose_device(name: str) -> torch.device:
@@ -152,7 +152,7 @@ def capture(engine: Engine) -> None:
 def warm_up(engine: Engine) -> None:
     """Run requests as clients send them, then a few patches at each batch size in use: the first client meets no
     initialization, and the cost of a step is measured. Everything else is reset."""
-    _rehearse(engine)
+    _warm_up_context(engine)
     engine.scheduler.cost = StepCost()  # first runs are not representative of later ones
     is_cpu = engine.runner.device.type == "cpu"
     size, largest = 1, min(engine.config.max_streams, 2 if is_cpu else 256)
@@ -160,30 +160,30 @@ def warm_up(engine: Engine) -> None:
         for number in range(size):
             name = f"warm-up-{size}-{number}"
             engine.post(frames.Generate(name, name, _WARM_UP_TEXT, seed=number, max_patches=4, paced=False))
-        _run_dry(engine)
+        _run_to_end(engine)
         for number in range(size):
             engine.post(frames.CloseContext(f"warm-up-{size}-{number}"))
         size *= 2
     engine.step()
-    engine.forget_past()
+    engine.reset_statistics()
 
 
-def _rehearse(engine: Engine) -> None:
+def _warm_up_context(engine: Engine) -> None:
     """Run a context in the default voice: a text that is extended while it is spoken, and one that continues it."""
     fields: dict[str, Any] = {"voice": engine.loaded.policy.default_voice, "paced": False}
-    begun, whole = _REHEARSED[: len(_REHEARSED) // 2], _REHEARSED
+    begun, whole = _WARM_UP_SENTENCE[: len(_WARM_UP_SENTENCE) // 2], _WARM_UP_SENTENCE
     engine.post(frames.Generate("rehearsed", "rehearsal", begun, max_patches=4, final=False, **fields))
     for _ in range(2):
         engine.step()
     engine.post(frames.Extend("rehearsed", whole, final=True))
-    _run_dry(engine)
+    _run_to_end(engine)
     engine.post(frames.Generate("continued", "rehearsal", whole, max_patches=2, **fields))
-    _run_dry(engine)
+    _run_to_end(engine)
     engine.post(frames.CloseContext("rehearsal"))
     engine.step()
 
 
-def _run_dry(engine: Engine) -> None:
+def _run_to_end(engine: Engine) -> None:
     while engine.step() or not engine.is_idle:
         pass
 

@@ -15,7 +15,7 @@ def character_at(index: float, chars: Sequence[int]) -> float:
 
 
 class TextTrack:
-    """Place of one utterance's speech in its text, in characters.
+    """Place of one segment's speech in its text, in characters.
 
     latest: the last reading; furthest: the maximum of all readings.
     """

@@ -23,7 +23,7 @@ _MAX_HASHES = 4096  # kept per voice for its removal
 
 
 @dataclasses.dataclass(slots=True)
-class Voice:
+class EngineVoice:
     """Input before a text that makes the model speak in this voice.
 
     prefix_ids: trusted tokens, such as a speaker token. reference: patches of an isolated reference. prompt,
@@ -49,20 +49,20 @@ class Voice:
                 del self.hashes[old]
 
 
-ZERO_SHOT = Voice("")
+ZERO_SHOT = EngineVoice("")
 
 
-class VoiceStore:
+class EngineVoiceCache:
     """Named voices. Not thread-safe: belongs to the engine's thread; only `encode_voice` runs elsewhere."""
 
     def __init__(self, loaded: LoadedModel) -> None:
         self._config = loaded.config
         self._voices = {
-            name: Voice(name, prefix_ids=tuple(loaded.tokenizer.encode_trusted(policy.text_prefix)))
+            name: EngineVoice(name, prefix_ids=tuple(loaded.tokenizer.encode_trusted(policy.text_prefix)))
             for name, policy in loaded.policy.voices.items()
         }
 
-    def get(self, voice_id: str | None, tenant: str) -> Voice:
+    def get(self, voice_id: str | None, tenant: str) -> EngineVoice:
         """Return a voice; for None a random one (zero-shot). Raises VoiceNotFound: unknown, or of another tenant."""
         if voice_id is None:
             return ZERO_SHOT
@@ -81,7 +81,7 @@ class VoiceStore:
             raise VoiceExists(f"the voice id {message.voice_id!r} is taken", field="voice_id")
         self._voices[message.voice_id] = voice_from_latents(self._config, message)
 
-    def remove(self, voice_id: str) -> Voice | None:
+    def remove(self, voice_id: str) -> EngineVoice | None:
         """Remove an added voice and return it; None if there is no added voice with this id."""
         voice = self._voices.get(voice_id)
         if voice is None or not voice.is_added:
@@ -90,7 +90,7 @@ class VoiceStore:
         return self._voices.pop(voice_id)
 
 
-def voice_from_latents(config: ModelConfig, message: frames.AddVoice) -> Voice:
+def voice_from_latents(config: ModelConfig, message: frames.AddVoice) -> EngineVoice:
     """Return a voice from its message.
 
     Raises:
@@ -113,7 +113,7 @@ def voice_from_latents(config: ModelConfig, message: frames.AddVoice) -> Voice:
     patches: Patches = np.frombuffer(message.payload, "<f4").astype(np.float32).reshape(-1, *shape)
     if not np.isfinite(patches).all():
         raise InvalidRequest("latents must be finite", field="voice")
-    return Voice(
+    return EngineVoice(
         message.voice_id,
         message.tenant,
         reference=patches[:num_reference] if num_reference else None,

@@ -40,7 +40,7 @@ from realtime_tts.engine.job_thread import JobThread
 from realtime_tts.engine.setup import choose_device, choose_threads, make_engine, ready_message
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.errors import EngineError, EngineStartError, RealtimeTTSError
-from realtime_tts.model.adapter_file import Adapter, read_adapter
+from realtime_tts.model.adapter_file import AdapterWeights, read_adapter
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 
 logger = logging.getLogger("realtime_tts.engine.worker")
@@ -107,7 +107,7 @@ class Worker:
         if self._failure is not None:
             raise EngineError("the engine stopped") from self._failure
 
-    def post(self, message: frames.Message | Adapter) -> None:
+    def post(self, message: frames.Message | AdapterWeights) -> None:
         """Hand a message to the engine and wake it up."""
         self.engine.post(message)
         self._wake.set()

@@ -57,7 +57,7 @@ class AdapterConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Adapter:
+class AdapterWeights:
     """An adapter that was read and checked, on the CPU. updates: by upstream's layer name. digest: of all content."""
 
     name: str
@@ -66,7 +66,7 @@ class Adapter:
     updates: Mapping[str, LowRank]
 
 
-def read_adapter(name: str, directory: Path, model: VoxCPM, limits: AdapterLimits) -> Adapter:
+def read_adapter(name: str, directory: Path, model: VoxCPM, limits: AdapterLimits) -> AdapterWeights:
     """Read an adapter for a model. Slow; it does not touch the model.
 
     Raises:
@@ -93,7 +93,7 @@ def read_adapter(name: str, directory: Path, model: VoxCPM, limits: AdapterLimit
         layer: _low_rank(layer, tensors, config.scale, model.dtype)
         for layer in sorted({key.rpartition(".")[0] for key in expected})
     }
-    return Adapter(name, config.r, digest.hexdigest(), updates)
+    return AdapterWeights(name, config.r, digest.hexdigest(), updates)
 
 
 def read_adapter_config(directory: Path) -> AdapterConfig:

@@ -168,7 +168,7 @@ class _Block(nn.Module):
         return self.block(x, stream)
 
 
-class Encoder(nn.Module):
+class VAEEncoder(nn.Module):
     def __init__(self, config: AudioVAEConfig) -> None:
         super().__init__()
         channels = config.encoder_dim
@@ -219,7 +219,7 @@ class RateCondition(nn.Module):
         return self.out_layer(x)
 
 
-class Decoder(nn.Module):
+class VAEDecoder(nn.Module):
     def __init__(self, config: AudioVAEConfig) -> None:
         super().__init__()
         latent, channels = config.latent_dim, config.decoder_dim
@@ -261,8 +261,8 @@ class AudioVAE(nn.Module):
     def __init__(self, config: AudioVAEConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = Encoder(config)
-        self.decoder = Decoder(config)
+        self.encoder = VAEEncoder(config)
+        self.decoder = VAEDecoder(config)
         convolutions = (m for m in self.decoder.modules() if isinstance(m, (CausalConv1d, CausalUpsample)))
         self._contexts = [(conv.in_channels, conv.context) for conv in convolutions if conv.context]
 

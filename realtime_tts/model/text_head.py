@@ -17,7 +17,7 @@ from realtime_tts.model.attention import AttentionMetadata
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SpokenText:
+class TextSpans:
     """Positions of the spoken text in the sequences of S streams.
 
     rows: [S] int64, the row of the step's T new positions from which each stream looks. starts, lens: [S] int64. For a
@@ -30,7 +30,7 @@ class SpokenText:
 
 
 def text_attention(
-    q: Tensor, keys: Tensor, meta: AttentionMetadata, spoken: SpokenText
+    q: Tensor, keys: Tensor, meta: AttentionMetadata, spoken: TextSpans
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the attention of H heads on each stream's text, from one new position of each.
 
@@ -62,7 +62,7 @@ class HeadProbe:
     readings: [S, 2] float32 once the layer has run: the expected index in the text, and the attention's mass on it.
     """
 
-    def __init__(self, layer: int, head: int, spoken: SpokenText) -> None:
+    def __init__(self, layer: int, head: int, spoken: TextSpans) -> None:
         self.layer, self.head, self.spoken = layer, head, spoken
         self.readings = torch.empty(0)
 
@@ -82,7 +82,7 @@ class AllHeadsProbe:
     index under the attention.
     """
 
-    def __init__(self, spoken: SpokenText) -> None:
+    def __init__(self, spoken: TextSpans) -> None:
         self._spoken = spoken
         self.index: list[Tensor] = []
         self.mass: list[Tensor] = []

@@ -14,7 +14,7 @@ _WORD_MARK = "▁"
 _NUM_KEPT = 1024  # texts: a segment's is encoded twice on arrival, and twice with its surroundings at its turn
 
 
-class Token(NamedTuple):
+class TextToken(NamedTuple):
     """An id and the characters [start, end) of the text that it represents, without leading white space."""
 
     id: int
@@ -45,7 +45,7 @@ class TextTokenizer:
         """Return token ids of untrusted text: special tokens are spelt out, unknown characters are dropped."""
         return [token.id for token in self.encode_located(text)]
 
-    def encode_located(self, text: str) -> list[Token]:
+    def encode_located(self, text: str) -> list[TextToken]:
         """Return `encode`'s tokens with their places in the text. Tokens for bytes of one character share its place."""
         return list(self._encode(text, True))
 
@@ -53,11 +53,11 @@ class TextTokenizer:
         """Return token ids of trusted text, e.g. a voice's prefix "<slt>": special tokens keep their meaning."""
         return [token.id for token in self._encode(text, False)]
 
-    def _encode_anew(self, text: str, specials_as_text: bool) -> tuple[Token, ...]:
+    def _encode_anew(self, text: str, specials_as_text: bool) -> tuple[TextToken, ...]:
         # The flag is a property of the shared object, so it is set before each call; each worker encodes in one thread.
         self._tokenizer.encode_special_tokens = specials_as_text
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        tokens: list[Token] = []
+        tokens: list[TextToken] = []
         for token_id, (first, end) in zip(encoding.ids, encoding.offsets, strict=True):
             start = first
             while start < end and text[start].isspace():
@@ -67,9 +67,9 @@ class TextTokenizer:
             if token_id in self._splits:
                 parts = self._splits[token_id]
                 start = max(start, end - len(parts))
-                tokens += [Token(i, start + n, start + n + 1) for n, part in enumerate(parts) for i in part]
+                tokens += [TextToken(i, start + n, start + n + 1) for n, part in enumerate(parts) for i in part]
             elif token_id != self._unknown_id:
-                tokens.append(Token(token_id, start, end))
+                tokens.append(TextToken(token_id, start, end))
         return tuple(tokens)
 
 

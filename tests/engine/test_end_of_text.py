@@ -100,10 +100,10 @@ def read(
 
     def made_up(*step: Any) -> Any:
         result = result_of(*step)
-        utterances = harness.engine._utterances
-        spoken = [said._replace(text=track(len(utterances[said.name].patches))) for said in result.spoken]
+        segments = harness.engine._segments
+        spoken = [said._replace(text=track(len(segments[said.name].patches))) for said in result.audio]
         flags = {name: flag._replace(stop=stops) for name, flag in result.flags.items()}
-        return dataclasses.replace(result, flags=flags, spoken=spoken)
+        return dataclasses.replace(result, flags=flags, audio=spoken)
 
     monkeypatch.setattr(runner, "result", made_up)
 
@@ -146,11 +146,11 @@ def test_the_next_segment_continues_from_the_text_and_not_from_what_is_behind_it
     harness.say("a", "hello", context="c", max_patches=20)
     harness.say("b", "hello", context="c", max_patches=20)
     harness.engine.step()
-    first = harness.engine._utterances["a"]
+    first = harness.engine._segments["a"]
     while not isinstance(harness.sent[-1], frames.Done):
         harness.engine.step()
     harness.engine.step()
-    prompt = harness.engine._utterances["b"].input.features
+    prompt = harness.engine._segments["b"].input.features
     assert len(prompt) < len(first.patches) == 7
     assert np.array_equal(prompt, np.stack(first.patches[: len(prompt)]))
     harness.run()
@@ -178,7 +178,7 @@ def test_a_text_that_may_still_grow_is_not_used_up(tiny: LoadedModel, monkeypatc
     harness.say("x", "hello", final=False, max_patches=40)
     for _ in range(20):
         harness.engine.step()
-    num_open = len(harness.engine._utterances["x"].patches)
+    num_open = len(harness.engine._segments["x"].patches)
     assert num_open > 10
     harness.engine.post(frames.Extend("x", "hello", final=True))
     harness.run()

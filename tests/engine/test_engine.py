@@ -90,9 +90,9 @@ def test_streamed_audio_is_the_whole_decode_of_its_patches(tiny: LoadedModel) ->
     harness = EngineHarness(tiny)
     harness.say("x", "hello", max_patches=6)
     while not harness.sent or isinstance(harness.sent[-1], frames.Audio):
-        utterances = dict(harness.engine._utterances)
+        segments = dict(harness.engine._segments)
         harness.engine.step()
-    patches = np.stack(utterances["x"].patches)
+    patches = np.stack(segments["x"].patches)
     whole = tiny.model.vae.decode(torch.from_numpy(patches).flatten(0, 1)[None])[0]
     np.testing.assert_allclose(harness.pcm("x"), whole.numpy(), atol=1e-5)
     done = harness.end("x")
@@ -269,7 +269,7 @@ def inputs_of(harness: EngineHarness, monkeypatch: pytest.MonkeyPatch) -> dict[s
     found: dict[str, Any] = {}
 
     def record(source: Any, end: int) -> list[bytes]:
-        name = next(name for name in harness.engine._utterances if name not in found)
+        name = next(name for name in harness.engine._segments if name not in found)
         found[name] = source
         return content(source, end)
 
@@ -513,7 +513,7 @@ def test_an_odd_request_that_breaks_the_front_fails_alone(tiny: LoadedModel, mon
     harness.say("good", "hello")
     harness.engine.step()
     with monkeypatch.context() as patch:
-        patch.setattr("realtime_tts.engine.engine.make_utterance", lambda *args: 1 / 0)
+        patch.setattr("realtime_tts.engine.engine.make_segment", lambda *args: 1 / 0)
         harness.say("odd", "hello")
         harness.engine.step()
     failed = harness.end("odd")

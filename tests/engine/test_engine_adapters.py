@@ -14,7 +14,7 @@ from random_adapters import adapter_tensors, merge, write_adapter
 from realtime_tts.contract import frames
 from realtime_tts.engine import engine as engine_module
 from realtime_tts.model.adapted import AdapterBank, AdapterLimits
-from realtime_tts.model.adapter_file import Adapter, read_adapter
+from realtime_tts.model.adapter_file import AdapterWeights, read_adapter
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.flow_matching import GuidedTimes
 
@@ -33,7 +33,7 @@ def fine(tiny: LoadedModel) -> LoadedModel:
 
 
 @pytest.fixture(scope="module")
-def adapters(fine: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Adapter]:
+def adapters(fine: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> dict[str, AdapterWeights]:
     directory = tmp_path_factory.mktemp("adapters")
     found = {}
     for seed, name in enumerate(("first", "second", "third")):
@@ -45,7 +45,7 @@ def adapters(fine: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> dic
 class Adapted(EngineHarness):
     """With room for two adapters, on a copy of the model."""
 
-    def __init__(self, loaded: LoadedModel, *known: Adapter, is_captured: bool = False, **limits: Any) -> None:
+    def __init__(self, loaded: LoadedModel, *known: AdapterWeights, is_captured: bool = False, **limits: Any) -> None:
         model = copy.deepcopy(loaded.model)
         bank = AdapterBank.install(model, LIMITS, is_captured=is_captured)
         super().__init__(dataclasses.replace(loaded, model=model), bank=bank, **limits)
@@ -69,7 +69,7 @@ def assert_same(ours: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> N
 
 @pytest.mark.parametrize("is_captured", [False, True], ids=["by groups", "masked"])
 def test_two_adapters_and_none_in_one_batch_equal_their_runs_alone_and_merged_weights(
-    fine: LoadedModel, adapters: dict[str, Adapter], is_captured: bool
+    fine: LoadedModel, adapters: dict[str, AdapterWeights], is_captured: bool
 ) -> None:
     known = adapters["first"], adapters["second"]
     together = Adapted(fine, *known, is_captured=is_captured, max_prefill_positions=16)
@@ -89,7 +89,7 @@ def test_two_adapters_and_none_in_one_batch_equal_their_runs_alone_and_merged_we
 
 @pytest.mark.parametrize("is_captured", [False, True], ids=["by groups", "masked"])
 def test_an_adapter_changes_its_streams_where_there_is_no_guidance_too(
-    fine: LoadedModel, adapters: dict[str, Adapter], is_captured: bool
+    fine: LoadedModel, adapters: dict[str, AdapterWeights], is_captured: bool
 ) -> None:
     """There the flow has half the rows."""
     half = GuidedTimes(0.9, 0.6)
@@ -111,7 +111,7 @@ def say_all_plainly(harness: EngineHarness, number: int) -> None:
 
 
 def test_a_stream_without_an_adapter_is_bit_for_bit_that_of_an_engine_without_any(
-    fine: LoadedModel, adapters: dict[str, Adapter]
+    fine: LoadedModel, adapters: dict[str, AdapterWeights]
 ) -> None:
     with_room, without = Adapted(fine, adapters["first"]), EngineHarness(fine)
     for harness in (with_room, without):
@@ -129,7 +129,7 @@ def done(harness: EngineHarness, name: str) -> frames.Done:
 LONG = "onetwothreefourfivesixseveneightnineten"  # several KV blocks
 
 
-def test_cached_prefixes_are_kept_apart_by_adapter(fine: LoadedModel, adapters: dict[str, Adapter]) -> None:
+def test_cached_prefixes_are_kept_apart_by_adapter(fine: LoadedModel, adapters: dict[str, AdapterWeights]) -> None:
     harness = Adapted(fine, adapters["first"], adapters["second"])
     for name, adapter in (("cold", None), ("a", "first"), ("b", "second"), ("a again", "first"), ("warm", None)):
         harness.say(name, LONG, adapter=adapter, seed=1)
@@ -143,7 +143,7 @@ def test_cached_prefixes_are_kept_apart_by_adapter(fine: LoadedModel, adapters: 
 
 
 def test_a_prefix_of_another_adapter_would_be_heard(
-    fine: LoadedModel, adapters: dict[str, Adapter], monkeypatch: pytest.MonkeyPatch
+    fine: LoadedModel, adapters: dict[str, AdapterWeights], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above could not pass by luck: the same blocks under one hash give other speech."""
     alone = Adapted(fine, adapters["first"])
@@ -161,7 +161,9 @@ def test_a_prefix_of_another_adapter_would_be_heard(
         assert_same(harness.pcm("a"), alone.pcm("a"))
 
 
-def test_a_voices_cached_latents_are_kept_apart_by_adapter(fine: LoadedModel, adapters: dict[str, Adapter]) -> None:
+def test_a_voices_cached_latents_are_kept_apart_by_adapter(
+    fine: LoadedModel, adapters: dict[str, AdapterWeights]
+) -> None:
     harness = Adapted(fine, adapters["first"])
     config = fine.config
     patches = np.random.RandomState(0).standard_normal((20, config.patch_size, config.latent_dim)).astype("<f4")
@@ -178,7 +180,9 @@ def test_a_voices_cached_latents_are_kept_apart_by_adapter(fine: LoadedModel, ad
     assert harness.engine.scheduler.pool.num_cached == 0
 
 
-def test_unloading_ends_who_speaks_with_it_and_nobody_else(fine: LoadedModel, adapters: dict[str, Adapter]) -> None:
+def test_unloading_ends_who_speaks_with_it_and_nobody_else(
+    fine: LoadedModel, adapters: dict[str, AdapterWeights]
+) -> None:
     harness = Adapted(fine, adapters["first"], adapters["second"])
     for name, adapter in (("a", "first"), ("b", "second"), ("c", None)):
         harness.say(name, "theweatherisnicetoday", adapter=adapter, seed=2, max_patches=6)
@@ -204,7 +208,7 @@ def test_unloading_ends_who_speaks_with_it_and_nobody_else(fine: LoadedModel, ad
 
 
 def test_another_adapter_of_the_same_name_finds_nothing_of_the_one_before(
-    fine: LoadedModel, adapters: dict[str, Adapter]
+    fine: LoadedModel, adapters: dict[str, AdapterWeights]
 ) -> None:
     harness = Adapted(fine, adapters["first"])
     harness.say("before", LONG, adapter="first", seed=1)
@@ -220,7 +224,9 @@ def test_another_adapter_of_the_same_name_finds_nothing_of_the_one_before(
     assert_same(harness.pcm("after"), alone.pcm("after"))
 
 
-def test_there_is_room_for_so_many_and_for_each_name_once(fine: LoadedModel, adapters: dict[str, Adapter]) -> None:
+def test_there_is_room_for_so_many_and_for_each_name_once(
+    fine: LoadedModel, adapters: dict[str, AdapterWeights]
+) -> None:
     harness = Adapted(fine, adapters["first"], adapters["first"], adapters["second"], adapters["third"])
     harness.engine.post(frames.RemoveAdapter("first"))
     harness.engine.post(adapters["third"])
@@ -237,7 +243,7 @@ def test_there_is_room_for_so_many_and_for_each_name_once(fine: LoadedModel, ada
     assert codes == ["adapter_exists", "too_many_adapters"]
 
 
-def test_an_engine_without_room_says_so(fine: LoadedModel, adapters: dict[str, Adapter]) -> None:
+def test_an_engine_without_room_says_so(fine: LoadedModel, adapters: dict[str, AdapterWeights]) -> None:
     harness = EngineHarness(fine)
     harness.engine.post(adapters["first"])
     harness.say("x", "hello", adapter="first")

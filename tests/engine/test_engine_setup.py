@@ -66,7 +66,7 @@ def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel)
     assert (engine.scheduler.num_contexts, engine.num_steps, len(engine.continuity)) == (0, 0, 0)
     cost = engine.scheduler.cost
     assert cost.step_s(1, 0) != before_s
-    assert cost.caution == 1.0
+    assert cost.upper_factor == 1.0
     costs = {f"{name}_ms": 1000 * weight for name, weight in zip(COSTS, cost.weights[:3], strict=True)}
     assert engine.stats() == dataclasses.replace(fresh, real_time_streams=engine.stats().real_time_streams, **costs)
     # As callers do: a text that is extended, a context that goes on, and steps over all that fit.

@@ -53,8 +53,10 @@ class Simulation:
             self.now += step_s
             for request in self.requests:
                 if request.first_audio_s is not None and request.request_id in plan.speaking:
-                    dry_s = self.scheduler._contexts[request.context_id].lead.runs_dry_s
-                    self.lateness_s[request.tenant] = max(self.lateness_s.get(request.tenant, 0.0), self.now - dry_s)
+                    underrun_s = self.scheduler._contexts[request.context_id].lead.underrun_s
+                    self.lateness_s[request.tenant] = max(
+                        self.lateness_s.get(request.tenant, 0.0), self.now - underrun_s
+                    )
             self.scheduler.finish_step(
                 plan,
                 {name: StepFlags() for name in plan.speaking + [item.request_id for item in plan.prefill]},

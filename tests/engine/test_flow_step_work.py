@@ -31,12 +31,14 @@ def make(cost: StepCost | None = None, **changes: Any) -> Scheduler:
 
 def request(name: str, tenant: str, steps: int = USUAL_STEPS, **fields: Any) -> Request:
     values: dict[str, Any] = {"min_prefill": 16, "max_patches": 60, **fields}
-    own_steps = 0 if steps == USUAL_STEPS else steps
-    return Request(name, name, tenant=tenant, work=max(1.0, steps / USUAL_STEPS), own_steps=own_steps, **values)
+    own_flow_steps = 0 if steps == USUAL_STEPS else steps
+    return Request(
+        name, name, tenant=tenant, work=max(1.0, steps / USUAL_STEPS), own_flow_steps=own_flow_steps, **values
+    )
 
 
 def steps_of(plan: StepPlan, requests: dict[str, Request]) -> set[int]:
-    return {requests[name].own_steps for name in plan.speaking} - {0}
+    return {requests[name].own_flow_steps for name in plan.speaking} - {0}
 
 
 class Simulation:
@@ -76,8 +78,8 @@ class Simulation:
         lead = self.scheduler._contexts[request.context_id].lead
         if request.num_patches == 0:
             self.first_s.append(self.now - request.arrived_s)
-        elif self.now > lead.runs_dry_s:
-            self.stalls_s.append(self.now - lead.runs_dry_s)
+        elif self.now > lead.underrun_s:
+            self.stalls_s.append(self.now - lead.underrun_s)
 
 
 @pytest.mark.parametrize("steps", [[64] * 4, [64, 63, 62, 61]], ids=["one group", "four groups"])
@@ -113,7 +115,7 @@ def test_a_step_has_one_group_without_a_graph_and_each_group_has_its_turn() -> N
             continue
         found = steps_of(plan, requests)
         assert len(found) <= 1
-        assert plan.own_steps == max(found, default=0)
+        assert plan.own_flow_steps == max(found, default=0)
         groups += found
         now += 0.01
         num_finished += len(scheduler.finish_step(plan, dict.fromkeys(plan.request_ids, StepFlags()), now))
@@ -130,7 +132,7 @@ def test_an_input_that_is_only_read_takes_no_groups_turn() -> None:
         ("first", 40, True),
         ("second", 16, False),
     ]
-    assert (plan.own_steps, plan.size.work) == (12, 1.2 + 1)
+    assert (plan.own_flow_steps, plan.size.work) == (12, 1.2 + 1)
 
 
 def test_streams_that_make_steps_long_yield_to_another_tenants() -> None:
@@ -148,12 +150,12 @@ def test_streams_that_make_steps_long_yield_to_another_tenants() -> None:
     scheduler.finish_step(plan, dict.fromkeys(plan.request_ids, StepFlags()), 0.51)
     scheduler.playback("honest", -1e6, True, 0.51)
     plan = scheduler.schedule(0.52)
-    assert plan.own_steps == 64, "there is time for them"
+    assert plan.own_flow_steps == 64, "there is time for them"
     scheduler.finish_step(plan, dict.fromkeys(plan.request_ids, StepFlags()), 0.68)
     assert not scheduler.schedule(0.69), "their step was long, and they rest"
     wait_s = scheduler.next_wakeup_s(0.69)
     assert wait_s == pytest.approx(0.52 + 4 * cost.step_s(*plan.size) - 0.69)
-    assert scheduler.schedule(0.69 + wait_s).own_steps == 64
+    assert scheduler.schedule(0.69 + wait_s).own_flow_steps == 64
 
 
 # ---- shares ----------------------------------------------------------------------------------------------------------
@@ -209,9 +211,9 @@ def test_of_each_tenant_one_group_has_a_turn_before_the_others() -> None:
 def test_what_a_group_without_a_graph_costs_is_learned_apart_from_what_streams_cost() -> None:
     cost = StepCost()
     for number in range(6000):
-        streams, own_steps = number % 32 + 1, 64 if number % 7 == 0 else 0
-        work = streams + (5.4 if own_steps else 0.0)
-        cost.observe(work, 0, TRUTH.step_s(work, 0, own_steps), own_steps)
+        streams, own_flow_steps = number % 32 + 1, 64 if number % 7 == 0 else 0
+        work = streams + (5.4 if own_flow_steps else 0.0)
+        cost.observe(work, 0, TRUTH.step_s(work, 0, own_flow_steps), own_flow_steps)
     assert cost.step_s(6.4, 0, 64) == pytest.approx(TRUTH.step_s(6.4, 0, 64), rel=0.1)
     assert cost.step_s(32, 0) == pytest.approx(TRUTH.step_s(32, 0), rel=0.25)
 

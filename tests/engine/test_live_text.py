@@ -15,7 +15,7 @@ from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.continuity import join_text
 from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
-from realtime_tts.engine.utterance import Utterance, spoken_chars
+from realtime_tts.engine.segment import EngineSegment, spoken_chars
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.generate import decode, generate
@@ -38,12 +38,12 @@ def live(loaded: LoadedModel, policy: dict[str, Any] | None = None, **limits: An
     return EngineHarness(loaded, policy, **{"chars_per_s": CHARS_PER_PATCH / patch_s, **limits})
 
 
-def begin(harness: EngineHarness, name: str = "x", text: str = BEGIN, **fields: Any) -> Utterance:
+def begin(harness: EngineHarness, name: str = "x", text: str = BEGIN, **fields: Any) -> EngineSegment:
     """Open a request and let it speak until it waits for text; with `context` etc. as `say`."""
     harness.say(name, text, **{"final": False, "max_patches": 14, **fields})
     while harness.engine.step():
         pass
-    return harness.engine._utterances[name]
+    return harness.engine._segments[name]
 
 
 def extend(harness: EngineHarness, text: str, final: bool = True, name: str = "x") -> None:
@@ -120,8 +120,8 @@ def test_what_follows_an_extension_is_what_the_model_says_to_the_whole_text_and_
     if parts in ("reference", "prompt", "both"):
         add_voice(harness, parts)
         fields = {"voice": "v"}
-    utterance = begin(harness, seed=3, **fields)
-    voice, so_far = utterance.voice, np.stack(utterance.patches)
+    segment = begin(harness, seed=3, **fields)
+    voice, so_far = segment.voice, np.stack(segment.patches)
     assert 2 <= len(so_far) <= 4  # at 20 characters, with 14 in front
     extend(harness, WHOLE)
     harness.run()
@@ -142,7 +142,7 @@ def test_what_follows_an_extension_is_what_the_model_says_to_the_whole_text_and_
         steps=4,
         cfg=tiny.policy.default_cfg,
     )
-    patches = np.stack(utterance.patches)
+    patches = np.stack(segment.patches)
     np.testing.assert_allclose(patches, np.concatenate((so_far, following)), atol=1e-4 * np.abs(patches).max())
     context = None if voice.prompt is None else voice.prompt[-config.num_context_patches :]
     np.testing.assert_allclose(harness.pcm("x"), decode(tiny.model, patches, context).numpy(), atol=1e-5)
@@ -160,15 +160,15 @@ def test_every_extension_takes_in_all_that_is_known_and_none_is_made_for_each_wo
 ) -> None:
     never_stop(monkeypatch, tiny)
     harness = live(tiny)
-    utterance = begin(harness, max_patches=18)
+    segment = begin(harness, max_patches=18)
     for end in range(len(BEGIN) + 1, len(WHOLE)):
         extend(harness, WHOLE[:end], final=False)
     harness.engine.step()
-    assert utterance.request.num_extensions == 1
-    assert len(utterance.input.token_ids) == len(WHOLE) - 1 + 1 + len(utterance.patches) - 1
+    assert segment.request.num_extensions == 1
+    assert len(segment.input.token_ids) == len(WHOLE) - 1 + 1 + len(segment.patches) - 1
     extend(harness, WHOLE)
     harness.run()
-    assert utterance.request.num_extensions == 2
+    assert segment.request.num_extensions == 2
 
 
 def test_the_end_that_a_model_sees_in_an_open_text_does_not_count(
@@ -176,8 +176,8 @@ def test_the_end_that_a_model_sees_in_an_open_text_does_not_count(
 ) -> None:
     harness = live(tiny, look_ahead_chars=6)
     monkeypatch.setattr(tiny.model, "stop_flags", lambda hidden: torch.ones(len(hidden), dtype=torch.bool))
-    utterance = begin(harness)
-    num_open = len(utterance.patches)
+    segment = begin(harness)
+    num_open = len(segment.patches)
     assert num_open > tiny.config.min_patches + 2
     extend(harness, WHOLE)
     harness.run()
@@ -227,7 +227,7 @@ def test_what_may_still_change_is_neither_cached_nor_taken_from_the_cache(tiny: 
     add_voice(harness, "reference")
     begin(harness, text="abcdefghij" * 3, voice="v", max_patches=10)
     pool = harness.engine.scheduler.pool
-    (front,) = {utterance.input.text_start for utterance in harness.engine._utterances.values()}
+    (front,) = {segment.input.text_start for segment in harness.engine._segments.values()}
     assert pool.num_cached == front // 16 > 0
     extend(harness, "abcdefghij" * 4)
     harness.run()
@@ -368,7 +368,7 @@ def test_the_next_segment_waits_for_an_open_one_and_continues_from_all_of_its_te
     harness.say("b", "world", context="c", max_patches=8)
     while harness.engine.step():
         pass
-    waiting = harness.engine._utterances["b"]
+    waiting = harness.engine._segments["b"]
     assert waiting.request.blocks == ()
     extend(harness, "hellothereagain", name="a")
     harness.run()
@@ -382,12 +382,12 @@ def test_an_open_text_of_a_continued_context_keeps_its_prompt(tiny_first: Loaded
     harness = live(tiny_first, {"max_segment_chars": 40})
     harness.say("a", "hello", context="c", max_patches=6)
     harness.run()
-    utterance = begin(harness, "b", context="c", max_patches=10)
+    segment = begin(harness, "b", context="c", max_patches=10)
     extend(harness, WHOLE[:40], name="b")
     harness.run()
     assert isinstance(harness.end("b"), frames.Done)
     expected = tiny_first.tokenizer.encode("hello " + WHOLE[:40])
-    assert utterance.input.token_ids[: len(expected) + 1] == [*expected, 101]
+    assert segment.input.token_ids[: len(expected) + 1] == [*expected, 101]
 
 
 def test_what_stands_around_a_text_stays_whatever_becomes_of_its_context_meanwhile(tiny_first: LoadedModel) -> None:
@@ -395,14 +395,14 @@ def test_what_stands_around_a_text_stays_whatever_becomes_of_its_context_meanwhi
     harness.engine.continuity._max_contexts = 1
     harness.say("a", "hello", context="c", max_patches=6)
     harness.run()
-    utterance = begin(harness, "b", context="c", max_patches=10)
+    segment = begin(harness, "b", context="c", max_patches=10)
     harness.say("another", "zz", max_patches=6)
     while harness.engine.step():
         pass
     extend(harness, WHOLE[:40], name="b")
     harness.engine.step()
     expected = tiny_first.tokenizer.encode("hello " + WHOLE[:40])
-    assert utterance.input.token_ids[: len(expected)] == expected
+    assert segment.input.token_ids[: len(expected)] == expected
     harness.run()
 
 
@@ -410,8 +410,8 @@ def test_continuity_gives_way_to_the_longest_that_an_open_text_may_become(tiny: 
     harness = live(tiny, num_blocks=4)
     harness.say("a", "hello", context="c", max_patches=8)
     harness.run()
-    utterance = begin(harness, "b", context="c", max_patches=10, max_chars=50)
-    assert len(utterance.input.features) == 0
+    segment = begin(harness, "b", context="c", max_patches=10, max_chars=50)
+    assert len(segment.input.features) == 0
     extend(harness, WHOLE, name="b")
     harness.run()
     assert isinstance(harness.end("b"), frames.Done)
@@ -425,8 +425,8 @@ def test_a_paced_open_text_stays_two_patches_ahead_of_its_listener(
     patch_s = tiny.config.patch_samples / tiny.config.sample_rate
     harness = live(tiny, begin_chars=1, look_ahead_chars=1)
     harness.engine.scheduler.cost = StepCost(1e-6, 1e-6, 1e-6)  # next to a patch of the random model
-    utterance = begin(harness, paced=True)
-    assert len(utterance.patches) == 2
+    segment = begin(harness, paced=True)
+    assert len(segment.patches) == 2
     idle_s = harness.engine.idle_s()
     assert idle_s == pytest.approx(patch_s, rel=0.01)
     harness.now += idle_s or 0.0
@@ -442,22 +442,22 @@ def test_a_measured_position_is_what_decides(tiny: LoadedModel, monkeypatch: pyt
     harness = live(tiny)
     harness.say("x", BEGIN, final=False, max_patches=14)
     harness.engine.step()
-    utterance = harness.engine._utterances["x"]
+    segment = harness.engine._segments["x"]
     for _ in range(4):
-        utterance.request.supply.position = 5.0  # of 20: 15 in front
+        segment.request.supply.position = 5.0  # of 20: 15 in front
         assert harness.engine.step()
-    utterance.request.supply.position = 7.0
+    segment.request.supply.position = 7.0
     assert not harness.engine.step()
-    assert len(utterance.patches) == 5
+    assert len(segment.patches) == 5
 
 
 def test_positions_in_the_text_go_on_where_it_is_extended(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     never_stop(monkeypatch, tiny)
     harness = live(tiny, {"text_head": TextHead(0, 0, 0.0)})
-    utterance = begin(harness)
+    segment = begin(harness)
     last_open = [m for m in harness.sent if isinstance(m, frames.Audio)][-1].text_position
     assert last_open is not None
-    assert utterance.request.supply.position == round(last_open) > len(BEGIN) - 14  # that is why it waits
+    assert segment.request.supply.position == round(last_open) > len(BEGIN) - 14  # that is why it waits
     extend(harness, WHOLE)
     harness.run()
     positions = [m.text_position for m in harness.sent if isinstance(m, frames.Audio)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from engine_harness import EngineHarness
 
-from realtime_tts.engine.utterance import from_onset
+from realtime_tts.engine.segment import from_onset
 from realtime_tts.model.checkpoint import LoadedModel
 
 RATE_HZ = 16_000

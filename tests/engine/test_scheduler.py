@@ -256,12 +256,12 @@ def test_a_prefill_is_cut_so_that_a_running_stream_is_not_late() -> None:
     for _ in range(30):
         plan = scheduler.schedule(now)
         cost_s = scheduler.cost.step_s(len(plan.prefill) + len(plan.decode), plan.num_prefill_positions)
-        dry_s = scheduler._contexts["running"].lead.runs_dry_s
+        underrun_s = scheduler._contexts["running"].lead.underrun_s
         now += cost_s
         if "running" in plan.speaking:
-            assert now <= dry_s + 1e-9
+            assert now <= underrun_s + 1e-9
         else:
-            assert now + 0.01 <= dry_s + 1e-9
+            assert now + 0.01 <= underrun_s + 1e-9
         starts += [(item.start, item.num_positions) for item in plan.prefill]
         finish(scheduler, plan, now)
         if plan.prefill and plan.prefill[0].is_last:
@@ -396,7 +396,7 @@ class Simulation:
             lead = self.scheduler._contexts[name].lead
             if request.num_patches == 0:
                 self.ttfa_s.append(self.now - self.arrived[name])
-            elif self.now > lead.runs_dry_s:
+            elif self.now > lead.underrun_s:
                 self.stalled.add(name)
         flags = {}
         for item in (*plan.prefill, *plan.decode):
@@ -501,7 +501,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.scheduler = make(
             num_blocks=14, max_streams=3, max_positions=96, max_prefill_positions=32, max_waiting=6, full_streams=1
         )
-        self.scheduler._roster.spare_times = 0
+        self.scheduler._groups.spare_times = 0
         self.now = 0.0
         self.count = 0
         self.accepted: set[str] = set()
@@ -523,16 +523,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         patches=st.integers(1, 50),
         paced=st.booleans(),
         priority=st.integers(-9, 9),
-        own_steps=st.sampled_from((0, 0, 4, 20, 64)),
+        own_flow_steps=st.sampled_from((0, 0, 4, 20, 64)),
     )
-    def arrive(self, context: str, prefill: int, patches: int, paced: bool, priority: int, own_steps: int) -> None:
+    def arrive(self, context: str, prefill: int, patches: int, paced: bool, priority: int, own_flow_steps: int) -> None:
         self.count += 1
         name = f"{context}{self.count}"
         try:
             add(
                 self.scheduler, name, self.now, context,
                 min_prefill=prefill, max_patches=patches, paced=paced, priority=priority, tenant=context,
-                own_steps=own_steps, work=max(1.0, own_steps / 10),
+                own_flow_steps=own_flow_steps, work=max(1.0, own_flow_steps / 10),
             )  # fmt: skip
         except RequestTooLarge:
             assert prefill + patches - 1 > 96
@@ -604,7 +604,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert len(set(names)) == len(names)
         assert plan.num_prefill_positions <= 32
         speaking = [self.scheduler._requests[name] for name in plan.speaking]
-        assert {request.own_steps for request in speaking} - {0} == ({plan.own_steps} if plan.own_steps else set())
+        assert {request.own_flow_steps for request in speaking} - {0} == (
+            {plan.own_flow_steps} if plan.own_flow_steps else set()
+        )
         assert plan.extra_work == pytest.approx(sum(request.work - 1 for request in speaking))
         slots = [item.slot for item in (*plan.prefill, *plan.decode)]
         assert len(set(slots)) == len(slots)
@@ -614,9 +616,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.everybody_is_where_a_look_at_all_would_put_him()
 
     def everybody_is_where_a_look_at_all_would_put_him(self) -> None:
-        scheduler, roster = self.scheduler, self.scheduler._roster
+        scheduler, grouped = self.scheduler, self.scheduler._groups
         for context in scheduler._contexts.values():
-            groups = [group for group in (roster.waiting, roster.running, roster.parked) if context in group]
+            groups = [group for group in (grouped.waiting, grouped.running, grouped.parked) if context in group]
             if not context.requests:
                 assert groups == []
                 continue
@@ -626,12 +628,12 @@ class SchedulerMachine(RuleBasedStateMachine):
                 limit_s = scheduler.config.park_low_s if context.parked else scheduler.config.park_high_s
             assert abs(ahead_s - limit_s) < 1e-9 or context.parked is (ahead_s > limit_s)
             if head.status is Status.WAITING:
-                assert groups == [roster.waiting]
+                assert groups == [grouped.waiting]
             else:
-                assert groups == [roster.parked if context.parked and head.paced else roster.running]
+                assert groups == [grouped.parked if context.parked and head.paced else grouped.running]
         alive = set(scheduler._contexts.values())
-        assert {*roster.waiting, *roster.running, *roster.parked} <= alive
-        assert len(roster._resumes) <= 2 * len(alive) + roster.spare_times + 1
+        assert {*grouped.waiting, *grouped.running, *grouped.parked} <= alive
+        assert len(grouped._resumes) <= 2 * len(alive) + grouped.spare_times + 1
 
     @precondition(lambda self: self.plan is not None and self.next is None)
     @rule(left=st.floats(0, 0.3))
@@ -689,7 +691,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         held = {block for request in scheduler._active.values() for block in request.blocks}
         assert scheduler.pool.num_available == 14 - len(held)
         active = scheduler._active.values()
-        assert scheduler._num_own_steps == sum(request.own_steps > 0 for request in active)
+        assert scheduler._num_own_flow_steps == sum(request.own_flow_steps > 0 for request in active)
         slots = [request.slot for request in active]
         assert sorted([*slots, *scheduler._free_slots]) == [0, 1, 2]
 
@@ -759,14 +761,14 @@ def test_the_times_at_which_parked_contexts_go_on_are_not_kept_for_ever() -> Non
         scheduler.playback("a", -1e9 - number, False, 0.0)
         assert not scheduler.schedule(0.0)
     assert scheduler.num_parked == 1
-    assert len(scheduler._roster._resumes) < 100
+    assert len(scheduler._groups._resumes) < 100
     scheduler.close_context("a")
     for number in range(200):
         add(scheduler, f"r{number}", context="b")
         scheduler.playback("b", -1e9 - number, False, 0.0)
         scheduler.schedule(0.0)
         scheduler.close_context("b")
-    assert len(scheduler._roster._resumes) < 100
+    assert len(scheduler._groups._resumes) < 100
 
 
 def test_what_it_can_carry_in_real_time_is_told() -> None:

@@ -279,7 +279,7 @@ def test_an_extension_is_prefilled_in_parts_beside_those_who_are_in_time() -> No
         now += scheduler.cost.step_s(len(plan.request_ids), plan.num_prefill_positions)
         for name in plan.speaking:
             patches[name] += 1
-            late_s = now - scheduler._contexts[name].lead.runs_dry_s
+            late_s = now - scheduler._contexts[name].lead.underrun_s
             assert name == "a" or patches[name] == 1 or late_s <= block_s + 1e-9
         starts += [item.start for item in plan.prefill if item.patch_index]
         scheduler.finish_step(plan, {name: StepFlags() for name in plan.request_ids}, now)
@@ -396,7 +396,7 @@ class Load:
         elapsed_s = self.truth.step_s(len(plan.prefill) + len(plan.decode), plan.num_prefill_positions)
         self.now += elapsed_s
         for name in plan.speaking:
-            self.judge(self.scheduler._requests[name])
+            self.observe(self.scheduler._requests[name])
         flags = {name: StepFlags(self.stops(self.scheduler._requests[name])) for name in plan.request_ids}
         for end in self.scheduler.finish_step(plan, flags, self.now, elapsed_s):
             assert end.request.request_id not in self.ended
@@ -408,7 +408,7 @@ class Load:
                 self.scheduler.close_context(talk.name)
         return True
 
-    def judge(self, request: Request) -> None:
+    def observe(self, request: Request) -> None:
         """A patch is late when its listener had run dry, unless its text had only just come."""
         talk, lead = self.talks[request.context_id], self.scheduler._contexts[request.context_id].lead
         text_s = request.arrived_s if request.resumed_s is None else request.resumed_s
@@ -416,7 +416,7 @@ class Load:
         if lead.produced_s == 0.0:
             self.first_s[talk.is_live].append(self.now - text_s)
         else:
-            due_s = max(lead.runs_dry_s, text_s + self.scheduler.config.first_audio_s)
+            due_s = max(lead.underrun_s, text_s + self.scheduler.config.first_audio_s)
             if self.now > due_s:
                 self.late_s[talk.is_live].append(self.now - due_s)
 
@@ -492,9 +492,9 @@ class Listeners(Load):
                 now += rng.uniform(0.8, 1.6)
         self.run()
 
-    def judge(self, request: Request) -> None:
+    def observe(self, request: Request) -> None:
         num_late = len(self.late_s[True])
-        super().judge(request)
+        super().observe(request)
         if len(self.late_s[True]) > num_late:
             gap_s = max(self.gaps_s.get(request.context_id, 0.0), self.late_s[True][-1])
             self.gaps_s[request.context_id] = gap_s
@@ -520,11 +520,11 @@ class Crowd(Load):
             self.start(Talk(f"honest{number}", rng, are_honest_live, "honest"), 2.0 + 3.0 * number)
         self.run()
 
-    def judge(self, request: Request) -> None:
+    def observe(self, request: Request) -> None:
         lead = self.scheduler._contexts[request.context_id].lead
         text_s = request.arrived_s if request.resumed_s is None else request.resumed_s
         if lead.produced_s > 0.0:
-            due_s = max(lead.runs_dry_s, text_s + self.scheduler.config.first_audio_s)
+            due_s = max(lead.underrun_s, text_s + self.scheduler.config.first_audio_s)
             self.delays_s[request.tenant].append(max(0.0, self.now - due_s))
 
 

@@ -31,7 +31,7 @@ class Later:
     sent: SentOutputs | None = None
 
     @property
-    def is_here(self) -> bool:
+    def is_complete(self) -> bool:
         return self.device.harness.now >= self.over_s
 
 
@@ -48,7 +48,7 @@ class LazyDevice:
         self._free_s = 0.0
         runner = harness.engine.runner
         self._launch, self._result = runner.launch, runner.result
-        runner.launch, runner.result, runner.works_alone = self.launch, self.result, True
+        runner.launch, runner.result, runner.is_asynchronous = self.launch, self.result, True
         harness.engine._clock = self._tick
 
     def _tick(self) -> float:

@@ -28,7 +28,7 @@ def speak(
     """Streams that join and leave, prefills in parts, two numbers of flow steps, a cached prefix, readings."""
     harness = EngineHarness(loaded, HEAD, max_prefill_positions=16, max_streams=5, **limits)
     programs = harness.engine.runner.programs
-    harness.engine.runner.advances, harness.engine.runner.works_alone = advances, looks_ahead
+    harness.engine.runner.advances, harness.engine.runner.is_asynchronous = advances, looks_ahead
     for program in (value for value in vars(programs).values() if isinstance(value, Program)):
         program.padded = lambda size: size + padding if size else 0  # type: ignore[method-assign]
     for number, text in enumerate([*TEXTS, TEXTS[3]]):
@@ -81,7 +81,7 @@ def test_who_ends_while_the_next_step_is_on_its_way_is_heard_no_more(tiny: Loade
     """A step ahead was launched with the stream in it: its result is dropped, and what it held goes to others."""
     harness = EngineHarness(tiny, num_blocks=24)
     engine, runner = harness.engine, harness.engine.runner
-    runner.works_alone = runner.advances = True
+    runner.is_asynchronous = runner.advances = True
     for name in ("x", "y"):
         harness.say(name, "hello", seed=1, max_patches=20)
     while len([m for m in harness.sent if isinstance(m, frames.Audio)]) < 8:
@@ -93,8 +93,8 @@ def test_who_ends_while_the_next_step_is_on_its_way_is_heard_no_more(tiny: Loade
         finished = engine.scheduler.end("x", FinishReason.STOP)
         engine._end(finished)
     elif end == "nan":
-        runner.state.last_patch[engine._utterances["x"].request.slot] = float("nan")
-        runner.state.lm_hidden[engine._utterances["x"].request.slot] = float("nan")
+        runner.state.last_patch[engine._segments["x"].request.slot] = float("nan")
+        runner.state.lm_hidden[engine._segments["x"].request.slot] = float("nan")
     else:
         engine.post(frames.Cancel("x") if end == "cancel" else frames.CloseContext("x"))
     harness.say("z", "hello", seed=1, max_patches=20)
@@ -131,7 +131,7 @@ def test_who_is_not_in_the_next_step_is_read_when_he_comes_again(tiny: LoadedMod
     """With who begins then: where others fill the next step, the LMs' weights are not fetched for the two by turns."""
     harness = EngineHarness(tiny, max_streams=5, full_streams=1)
     runner, calls = harness.engine.runner, []
-    runner.works_alone = runner.advances = True
+    runner.is_asynchronous = runner.advances = True
     launch = runner.launch
     runner.launch = lambda layout: (calls.append(layout), launch(layout))[1]  # type: ignore[method-assign]
     for name in ("x", "y"):

@@ -18,8 +18,8 @@ from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.policy import TextHead, VoicePolicy
 from realtime_tts.engine.runtime.runner import TextReading
+from realtime_tts.engine.segment import EngineSegment
 from realtime_tts.engine.setup import ready_message
-from realtime_tts.engine.utterance import Utterance
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.errors import CheckpointError
 from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
@@ -37,11 +37,11 @@ def short_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Watched:
-    """An engine with a text head, and every utterance it had."""
+    """An engine with a text head, and every segment it had."""
 
     def __init__(self, loaded: LoadedModel, policy: dict[str, Any] | None = None, **limits: Any) -> None:
         self.harness = EngineHarness(loaded, {**POLICY, **(policy or {})}, **limits)
-        self.utterances: dict[str, Utterance] = {}
+        self.segments: dict[str, EngineSegment] = {}
 
     def add_voice(self, *, as_reference: bool = True, prompt_text: str | None = None) -> None:
         noise = np.random.RandomState(3).uniform(-0.5, 0.5, 200)
@@ -55,7 +55,7 @@ class Watched:
     def run(self) -> None:
         engine = self.harness.engine
         while engine.step() or not engine.is_idle:
-            self.utterances.update(engine._utterances)
+            self.segments.update(engine._segments)
 
     def positions(self, name: str) -> list[float | None]:
         return [m.text_position for m in self.harness.sent if isinstance(m, frames.Audio) and m.request_id == name]
@@ -76,12 +76,12 @@ class KeepLayer:
 
 
 @torch.inference_mode()
-def expected(loaded: LoadedModel, utterance: Utterance) -> tuple[list[float], list[float]]:
+def expected(loaded: LoadedModel, segment: EngineSegment) -> tuple[list[float], list[float]]:
     """Position and mass of each patch: one prefill of input and patches, attention in float64, characters found by
     looking for the text's tokens right before the audio."""
-    source, config = utterance.input, loaded.config
-    token_ids = [*source.token_ids, *[0] * (len(utterance.patches) - 1)]
-    features = np.concatenate([source.features, np.stack(utterance.patches)[:-1]])
+    source, config = segment.input, loaded.config
+    token_ids = [*source.token_ids, *[0] * (len(segment.patches) - 1)]
+    features = np.concatenate([source.features, np.stack(segment.patches)[:-1]])
     audio = [*source.audio_index, *range(source.num_positions, len(token_ids))]
     num_blocks = -(-len(token_ids) // 16)
     kv = KVCache.allocate(config, num_blocks, 16, "cpu", torch.float32)
@@ -89,7 +89,7 @@ def expected(loaded: LoadedModel, utterance: Utterance) -> tuple[list[float], li
     embedded = loaded.model.embed(torch.tensor(token_ids), torch.from_numpy(features), torch.tensor(audio).long())
     probe = KeepLayer(HEAD.layer)
     loaded.model.lm_forward(*embedded, meta, kv, SDPABackend(), probe)
-    text = utterance.message.text
+    text = segment.message.text
     chars = [number for number, c in enumerate(text) if loaded.tokenizer.encode(c)]
     end = max(position for position, token in enumerate(source.token_ids) if token == AUDIO_START)
     start = end - len(chars)
@@ -97,7 +97,7 @@ def expected(loaded: LoadedModel, utterance: Utterance) -> tuple[list[float], li
     kv_head = HEAD.head * config.num_kv_heads // config.base.num_heads
     positions: list[float] = []
     masses: list[float] = []
-    for patch in range(len(utterance.patches)):
+    for patch in range(len(segment.patches)):
         last = source.num_positions - 1 + patch
         scores = probe.keys[: last + 1, kv_head].double() @ probe.q[last, HEAD.head].double() / config.head_dim**0.5
         weights = scores.softmax(0)[start:end]
@@ -157,7 +157,7 @@ def test_a_position_is_the_heads_look_at_the_requests_own_text(
     watched = Watched(tiny, max_prefill_positions=max_prefill_positions)
     mode(watched)
     watched.run()
-    positions, masses = expected(tiny, watched.utterances["x"])
+    positions, masses = expected(tiny, watched.segments["x"])
     assert watched.positions("x") == pytest.approx(positions, abs=1e-3)
     assert watched.masses("x") == pytest.approx(masses, abs=1e-4)
     assert all(0 <= position <= len(TEXT) for position in positions)
@@ -171,7 +171,7 @@ def test_the_first_generation_continues_and_still_reads_its_own_text(tiny_first:
     watched = Watched(tiny_first, {"max_prompt_patches": 8})
     continued(watched)
     watched.run()
-    positions, masses = expected(tiny_first, watched.utterances["x"])
+    positions, masses = expected(tiny_first, watched.segments["x"])
     assert watched.positions("x") == pytest.approx(positions, abs=1e-3)
     assert watched.masses("x") == pytest.approx(masses, abs=1e-4)
 
@@ -214,8 +214,8 @@ def test_a_reading_that_is_no_number_is_none_and_speech_goes_on(
         nonlocal num_steps
         num_steps += 1
         result = result_of(*args)
-        broken = [spoken._replace(text=TextReading(math.nan, math.nan)) for spoken in result.spoken]
-        return dataclasses.replace(result, spoken=broken) if num_steps in (1, 3) else result
+        broken = [spoken._replace(text=TextReading(math.nan, math.nan)) for spoken in result.audio]
+        return dataclasses.replace(result, audio=broken) if num_steps in (1, 3) else result
 
     monkeypatch.setattr(runner, "result", sometimes_nothing)
     watched.harness.say("x", TEXT, seed=1)

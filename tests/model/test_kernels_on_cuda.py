@@ -20,7 +20,7 @@ from realtime_tts.model.audio_vae import AudioVAE
 from realtime_tts.model.config import AudioVAEConfig, RopeConfig, TransformerConfig
 from realtime_tts.model.flow_matching import FlowMatching, GuidedTimes
 from realtime_tts.model.local_transformers import LocDiT
-from realtime_tts.model.text_head import SpokenText, text_attention
+from realtime_tts.model.text_head import TextSpans, text_attention
 
 pytest.importorskip("triton", reason="needs triton")
 if not torch.cuda.is_available():
@@ -324,7 +324,7 @@ def test_a_row_is_the_same_in_any_batch() -> None:
 def test_the_reading_of_a_head(dtype: torch.dtype) -> None:
     paged = Paged(SPANS, 16, 2, 128, dtype, 16)
     rows, starts, lens = [8, 12, 16, 13, 0], [1, 40, 250, 0, 0], [5, 60, 31, 1, 0]  # the last one: a padded row
-    spoken = SpokenText(*(torch.tensor(values, device="cuda") for values in (rows, starts, lens)))
+    spoken = TextSpans(*(torch.tensor(values, device="cuda") for values in (rows, starts, lens)))
     paged.run(True)
     made = [
         head_reading(

@@ -10,7 +10,7 @@ import torch
 import realtime_tts
 from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
 from realtime_tts.model.checkpoint import load_model
-from realtime_tts.model.text_head import HeadProbe, SpokenText
+from realtime_tts.model.text_head import HeadProbe, TextSpans
 
 pytestmark = [
     pytest.mark.gpu,
@@ -41,7 +41,7 @@ class DecodeStep:
         self.noise = self.noises[0].clone()
         self.patch = torch.zeros_like(self.noise)
         spoken = ([0, 2, 1], [1, 4, 2], [3, 20, 9])
-        self.spoken = SpokenText(*(torch.tensor(values, device=device) for values in spoken))
+        self.spoken = TextSpans(*(torch.tensor(values, device=device) for values in spoken))
         self.kv.pool.copy_(torch.randn(self.kv.pool.shape, generator=torch.Generator().manual_seed(1)))
         self.readings = torch.zeros(NUM_STREAMS, 2, device=device)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from realtime_tts.model.attention import AttentionMetadata, KVCache, PagedAttention, SDPABackend
-from realtime_tts.model.text_head import AllHeadsProbe, HeadProbe, SpokenText, text_attention
+from realtime_tts.model.text_head import AllHeadsProbe, HeadProbe, TextSpans, text_attention
 
 HEADS, KV_HEADS, HEAD_DIM, BLOCK_SIZE, NUM_BLOCKS = 6, 2, 8, 4, 64
 LAYERS = 2
@@ -51,10 +51,10 @@ class Batch:
             tables.append([*table, *[order[0]] * extra_columns])
         self.meta = AttentionMetadata.build([s[0] for s in spans], [s[1] for s in spans], tables, BLOCK_SIZE)
 
-    def spoken(self, sequences: list[int]) -> SpokenText:
+    def spoken(self, sequences: list[int]) -> TextSpans:
         starts, lens = ([self.spans[s][part] for s in sequences] for part in (2, 3))
         ends = list(itertools.accumulate(new for new, *_ in self.spans))
-        return SpokenText(torch.tensor([ends[s] - 1 for s in sequences]), torch.tensor(starts), torch.tensor(lens))
+        return TextSpans(torch.tensor([ends[s] - 1 for s in sequences]), torch.tensor(starts), torch.tensor(lens))
 
     def attend(self, probe: HeadProbe | AllHeadsProbe, layers: int = LAYERS) -> None:
         k = torch.cat([k[len(k) - len(q) :] for q, k in zip(self.q, self.k, strict=True)])

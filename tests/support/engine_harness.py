@@ -74,4 +74,4 @@ class EngineHarness:
         assert scheduler.pool.num_available == scheduler.pool.num_blocks
         assert scheduler.num_free_slots == self.engine.config.max_streams
         assert (scheduler.num_waiting, scheduler.num_active) == (0, 0)
-        assert not self.engine._utterances
+        assert not self.engine._segments

@@ -13,7 +13,7 @@ from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.head_choice import HeadScore
 from realtime_tts.model.generate import OfflineRunner, Stream
 from realtime_tts.model.sequence import build_sequence
-from realtime_tts.model.text_head import HeadProbe, SpokenText
+from realtime_tts.model.text_head import HeadProbe, TextSpans
 from realtime_tts.model.voxcpm import VoxCPM
 from training.export import choose
 from training.latents import LatentCorpus
@@ -165,7 +165,7 @@ def readings(model: VoxCPM, data: LatentCorpus, utterance: int) -> list[float]:
         prompt = data.patches[start : start + count].float().numpy()
         sequence = build_sequence(model.config, ids, spoken_chars=range(len(ids)), prompt=prompt if count else None)
         places = (sequence.num_positions - 1, sequence.spoken_start, len(ids))
-        probe = HeadProbe(*taught_head(model.config), SpokenText(*(torch.tensor([place]) for place in places)))
+        probe = HeadProbe(*taught_head(model.config), TextSpans(*(torch.tensor([place]) for place in places)))
         OfflineRunner(model, 4, steps=2).step(
             [Stream(sequence, lambda _: silence, blocks=[0, 1, 2, 3], cfg=2.0)], probe
         )

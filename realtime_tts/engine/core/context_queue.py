@@ -23,7 +23,7 @@ class ListenerLead:
     produced_s: float = 0.0
     played_s: float = 0.0
     paused: bool = False
-    runs_dry_s: float = 0.0  # time of the listener's next (or last) underrun; earlier is more urgent
+    underrun_s: float = 0.0  # time of the listener's next (or last) underrun; earlier is more urgent
     _stamp_s: float = 0.0
 
     def advance(self, now: float) -> None:
@@ -36,7 +36,7 @@ class ListenerLead:
         """Count new audio."""
         self.advance(now)
         self.produced_s += duration_s
-        self.runs_dry_s = now + self.produced_s - self.played_s
+        self.underrun_s = now + self.produced_s - self.played_s
 
     def report(self, played_s: float, paused: bool, now: float) -> None:
         """Set the playback position that the client reports, limited to the audio produced so far.
@@ -47,17 +47,17 @@ class ListenerLead:
         self.played_s = min(played_s, self.produced_s)
         self.paused = paused
         lead_s = self.produced_s - self.played_s
-        self.runs_dry_s = now + lead_s if lead_s > 0 else min(now, self.runs_dry_s)  # an underrun keeps its start time
+        self.underrun_s = now + lead_s if lead_s > 0 else min(now, self.underrun_s)  # an underrun keeps its start time
 
     def ahead_s(self, now: float) -> float:
         """Return the seconds of audio that are produced and not yet heard."""
-        return self.produced_s - self.played_s if self.paused else max(0.0, self.runs_dry_s - now)
+        return self.produced_s - self.played_s if self.paused else max(0.0, self.underrun_s - now)
 
 
 class ContextQueue:
     """A context's requests: `requests[0]` may run, the others wait for it. `priority` overrides the requests' own.
 
-    dry_s, resumes_at_s: times that `Roster` stores for a parked context.
+    underrun_s, resumes_at_s: times that `ContextGroups` stores for a parked context.
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
@@ -66,7 +66,7 @@ class ContextQueue:
         self.parked = False
         self.resume_s = config.park_low_s  # the lead at which a parked context resumes
         self.priority: int | None = None
-        self.dry_s = math.inf
+        self.underrun_s = math.inf
         self.resumes_at_s = math.nan
         self._config = config
 
@@ -97,9 +97,9 @@ class ContextQueue:
         if request.num_patches == 0:
             due_s = request.arrived_s + config.first_audio_s
             if request.paced and lead.produced_s > 0:
-                due_s = max(due_s, lead.runs_dry_s)
+                due_s = max(due_s, lead.underrun_s)
         elif request.paced:
-            due_s = lead.runs_dry_s
+            due_s = lead.underrun_s
         else:
             due_s = request.last_step_s + config.unpaced_slack_s
         if request.resumed_s is not None:  # a stream whose text came late must not delay others

@@ -81,10 +81,10 @@ def beyond_one_group(running: Sequence[Request]) -> set[str]:
         return set()
     oldest: dict[str, Request] = {}
     for request in sorted(running, key=lambda request: (request.started_s or 0.0, request.request_id)):
-        if request.own_steps:
+        if request.own_flow_steps:
             oldest.setdefault(request.tenant, request)
     return {
         request.request_id
         for request in running
-        if request.own_steps and request.own_steps != oldest[request.tenant].own_steps
+        if request.own_flow_steps and request.own_flow_steps != oldest[request.tenant].own_flow_steps
     }

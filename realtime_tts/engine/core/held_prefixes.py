@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from realtime_tts.engine.core.block_pool import BlockPool
 
 MAX_PREFIXES = 4096  # tracked prefixes; beyond this the least recently used one is dropped
-_LOOK_EVERY_S = 1.0  # interval at which prefixes reported as held are checked
+_CHECK_EVERY_S = 1.0  # interval at which prefixes reported as held are checked
 
 
 class HeldPrefixes:
@@ -18,10 +18,10 @@ class HeldPrefixes:
         self._pool, self._max_prefixes = pool, max_prefixes
         self._last_block: collections.OrderedDict[bytes, bytes] = collections.OrderedDict()  # its hash, by key
         self._num_positions: dict[bytes, int] = {}
-        self._told: dict[bytes, int] = {}  # positions of the prefixes reported as held
+        self._reported: dict[bytes, int] = {}  # positions of the prefixes reported as held
         self._new: set[bytes] = set()
         self._gone: set[bytes] = set()  # reported as held, and dropped since
-        self._looked_s: float | None = None
+        self._checked_s: float | None = None
 
     def note(self, key: bytes, hashes: Sequence[bytes]) -> None:
         """Record that a request begins with these full blocks."""
@@ -37,21 +37,21 @@ class HeldPrefixes:
 
     def news(self, now: float) -> tuple[dict[bytes, int], list[bytes]] | None:
         """Return the changes since the last call: positions of held prefixes by key, and lost keys; None: no change."""
-        is_due = self._looked_s is None or now - self._looked_s >= _LOOK_EVERY_S
+        is_due = self._checked_s is None or now - self._checked_s >= _CHECK_EVERY_S
         if not self._new and not is_due:
             return None
         held: dict[bytes, int] = {}
         lost, self._gone = self._gone, set()
         for key in self._last_block if is_due else sorted(self._new):
             if not self._pool.holds(self._last_block[key]):
-                if self._told.pop(key, None) is not None:
+                if self._reported.pop(key, None) is not None:
                     lost.add(key)
                 continue
             self._new.discard(key)
-            if self._told.get(key) != self._num_positions[key]:
-                self._told[key] = held[key] = self._num_positions[key]
+            if self._reported.get(key) != self._num_positions[key]:
+                self._reported[key] = held[key] = self._num_positions[key]
         if is_due:
-            self._looked_s = now
+            self._checked_s = now
             self._new.clear()  # a prefix not cached by now did not fit, or is found by a later check
         lost -= held.keys()  # dropped and noted again since
         return (held, sorted(lost)) if held or lost else None
@@ -59,5 +59,5 @@ class HeldPrefixes:
     def _forget(self, key: bytes) -> None:
         del self._last_block[key], self._num_positions[key]
         self._new.discard(key)
-        if self._told.pop(key, None) is not None:
+        if self._reported.pop(key, None) is not None:
             self._gone.add(key)

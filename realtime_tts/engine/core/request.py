@@ -41,7 +41,7 @@ class Request:
     speed: playback speed relative to the generated audio.
     tenant: owner of the request; tenants share slots and steps fairly.
     work: cost of one patch, in patches with the usual number of flow steps. At least 1, since the LMs and the decoder
-    cost the same. own_steps: its number of flow steps if that is not the usual one; else 0.
+    cost the same. own_flow_steps: its number of flow steps if that is not the usual one; else 0.
     min_prefill: num_prefill of the text alone, without what continuity adds if there is room; known on admission.
     max_positions: positions for the longest that an open text may become, without continuity; 0: the present length.
     """
@@ -55,7 +55,7 @@ class Request:
     speed: float = 1.0
     tenant: str = ""
     work: float = 1.0
-    own_steps: int = 0
+    own_flow_steps: int = 0
     arrived_s: float = 0.0
     max_positions: int = 0
     supply: TextSupply = dataclasses.field(default_factory=TextSupply)
@@ -136,13 +136,16 @@ StepItem = PrefillItem | DecodeItem
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step. extra_work: its requests' work beyond 1 each. own_steps: flow steps of the group whose number is not
-    the usual one; 0: no such group."""
+    """One step.
+
+    extra_work: its requests' work beyond 1 each. own_flow_steps: flow steps of the group whose number is not the
+    default; 0: no such group.
+    """
 
     prefill: tuple[PrefillItem, ...] = ()
     decode: tuple[DecodeItem, ...] = ()
     extra_work: float = 0.0
-    own_steps: int = 0
+    own_flow_steps: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.prefill or self.decode)
@@ -155,7 +158,7 @@ class StepPlan:
     def size(self) -> StepSize:
         """Quantities that determine the step's duration."""
         work = len(self.prefill) + len(self.decode) + self.extra_work
-        return StepSize(work, self.num_prefill_positions, self.own_steps)
+        return StepSize(work, self.num_prefill_positions, self.own_flow_steps)
 
     @property
     def num_extended_positions(self) -> int:

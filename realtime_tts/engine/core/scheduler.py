@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from realtime_tts.engine.core.block_pool import BlockPool
+from realtime_tts.engine.core.context_groups import ContextGroups
 from realtime_tts.engine.core.context_queue import ContextQueue
 from realtime_tts.engine.core.fairness import beyond_one_group, beyond_share, in_turn, is_below_share
 from realtime_tts.engine.core.request import (
@@ -29,10 +30,9 @@ from realtime_tts.engine.core.request import (
     StepItem,
     StepPlan,
 )
-from realtime_tts.engine.core.roster import Roster
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
+from realtime_tts.engine.core.step_builder import StepBuilder
 from realtime_tts.engine.core.step_cost import StepCost
-from realtime_tts.engine.core.step_draft import StepDraft
 from realtime_tts.errors import Overloaded, RequestTooLarge
 
 # Pause after a tenant's step with a group, in lengths of that step, if other tenants are present: few requests meet it.
@@ -62,10 +62,10 @@ class Scheduler:
         self._contexts: dict[str, ContextQueue] = {}
         self._requests: dict[str, Request] = {}
         self._active: dict[str, Request] = {}  # requests with blocks and a slot
-        self._num_own_steps = 0  # active requests with their own number of flow steps
+        self._num_own_flow_steps = 0  # active requests with their own number of flow steps
         self._rests_until_s: dict[str, float] = {}  # by tenant: time until which its groups are skipped
         self._asked_s: dict[str, float] = {}  # by tenant: arrival of its latest request
-        self._roster = Roster()
+        self._groups = ContextGroups()
         self._free_slots = list(range(config.max_streams - 1, -1, -1))
         self.num_extensions = 0
         self.num_extended_positions = 0
@@ -94,7 +94,7 @@ class Scheduler:
         context = self._contexts.setdefault(request.context_id, ContextQueue(self.config))
         context.requests.append(request)
         if len(context.requests) == 1:
-            self._roster.place(context)
+            self._groups.place(context)
 
     def has_context(self, context_id: str) -> bool:
         """Return whether the context had a request and has not been closed."""
@@ -123,7 +123,7 @@ class Scheduler:
         positions = _check_size(min_prefill, max_patches, request.max_positions)
         request.min_prefill, request.max_patches = min_prefill, max_patches
         request.supply.known, request.supply.is_final = known, is_final
-        self._roster.touch(self._contexts[request.context_id])
+        self._groups.touch(self._contexts[request.context_id])
         if is_final:
             request.max_positions = positions
             if request.supply.may_stop and request.blocks:
@@ -149,20 +149,20 @@ class Scheduler:
         if context is None:
             return []
         finished = [self._finish(request, FinishReason.CANCELLED) for request in list(context.requests)]
-        self._roster.forget(self._contexts.pop(context_id))
+        self._groups.forget(self._contexts.pop(context_id))
         return finished
 
     def playback(self, context_id: str, played_s: float, paused: bool, now: float) -> None:
         """Set the playback position of a context."""
         if context := self._contexts.get(context_id):
             context.lead.report(played_s, paused, now)
-            self._roster.touch(context)
+            self._groups.touch(context)
 
     def set_priority(self, context_id: str, priority: int) -> None:
         """Shift a context's deadlines; the priority is clamped to −8 … 8, so that no stream waits for ever."""
         if context := self._contexts.get(context_id):
             context.priority = priority
-            self._roster.touch(context)
+            self._groups.touch(context)
 
     # ---- steps ---------------------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Scheduler:
 
     def others_fill_a_step(self, plan: StepPlan) -> bool:
         """Return whether the running requests outside `plan`, a step being computed, are enough for a full step."""
-        return len(self._roster.running) - len(plan.request_ids) >= self.config.full_streams
+        return len(self._groups.running) - len(plan.request_ids) >= self.config.full_streams
 
     def over_others(self, plan: StepPlan, now: float, left_s: float) -> StepPlan:
         """Return the step after the one being computed, without that one's requests: its outcome changes nothing here.
@@ -190,10 +190,10 @@ class Scheduler:
         if plan.prefill or len(plan.decode) + self.num_parked < len(self._active):
             return StepPlan()
         patch_s = self.config.patch_s
-        waiting = self._roster.waiting
+        waiting = self._groups.waiting
         if any(not context.holds_back(context.requests[0]) for context in waiting):
             return StepPlan()
-        if self._roster.has_resumed(now, patch_s):
+        if self._groups.has_resumed(now, patch_s):
             return StepPlan()
         items = []
         for name, slot, blocks, position, patch_index in plan.decode:
@@ -208,19 +208,19 @@ class Scheduler:
             ):
                 return StepPlan()
             items.append(DecodeItem(name, slot, blocks, position + 1, patch_index + 1))
-        return StepPlan((), tuple(items), plan.extra_work, plan.own_steps)
+        return StepPlan((), tuple(items), plan.extra_work, plan.own_flow_steps)
 
     def _fill_step(self, now: float, begins_in_s: float = 0.0, busy: frozenset[str] = frozenset()) -> StepPlan:
         """Return a step without the requests in `busy`, which are in the step before it."""
-        self._roster.look(now, self._turn_s())
+        self._groups.look(now, self._turn_s())
         self._admit(now, busy)
         now += begins_in_s
         ready = [request for request in self._ready(now, busy) if not self._rests(request, now)]
-        work = sum(request.work for request in ready) if self._num_own_steps else len(ready)
+        work = sum(request.work for request in ready) if self._num_own_flow_steps else len(ready)
         one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(min(work, self.config.full_streams), 0)
         excess = beyond_share(ready, self.cost.affordable_streams(self.config.patch_s))
         yielding = self._yielding(ready)
-        first_dry_s = self._roster.first_dry_s
+        first_underrun_s = self._groups.first_underrun_s
         offers: list[tuple[bool, float, int, Request, bool]] = []
         contexts, in_time_s, tight_s = self._contexts, now + one_s, now + 2 * all_s
         for number, request in enumerate(ready):
@@ -229,15 +229,15 @@ class Scheduler:
                 deadline_s += self.config.excess_slack_s
             if yielding and request.request_id in yielding:
                 deadline_s += yielding[request.request_id]
-            own_s = self.cost.step_s(request.work, 0, request.own_steps) - one_s if request.own_steps else 0.0
+            own_s = self.cost.step_s(request.work, 0, request.own_flow_steps) - one_s if request.own_flow_steps else 0.0
             is_on_time = request.num_patches > 0 and in_time_s + own_s <= deadline_s
             is_tight = is_on_time and deadline_s < tight_s
             can_wait = is_on_time and not is_tight
-            if can_wait and deadline_s < first_dry_s and request.status is Status.DECODE:
-                first_dry_s = deadline_s
+            if can_wait and deadline_s < first_underrun_s and request.status is Status.DECODE:
+                first_underrun_s = deadline_s
             offers.append((not is_tight, deadline_s, number, request, can_wait))
         offers.sort()
-        draft = StepDraft(self.config, self.cost, now, prefill_reach_s=first_dry_s - all_s)
+        draft = StepBuilder(self.config, self.cost, now, prefill_reach_s=first_underrun_s - all_s)
         for _, deadline_s, _, request, can_wait in offers:
             if request.status is not Status.DECODE:
                 draft.offer_prefill(request, deadline_s, yields=request.request_id in yielding)
@@ -246,7 +246,7 @@ class Scheduler:
         plan = draft.plan()
         if ready and not plan:
             raise AssertionError("a step without progress")
-        if plan.own_steps:
+        if plan.own_flow_steps:
             self._note_group(plan, now)
         return plan
 
@@ -257,27 +257,27 @@ class Scheduler:
         if len(present) > 1:
             until_s = now + (1 + _REST) * self.cost.step_s(*plan.size)
             speaking = (self._active[name] for name in plan.speaking)
-            self._rests_until_s |= {request.tenant: until_s for request in speaking if request.own_steps}
+            self._rests_until_s |= {request.tenant: until_s for request in speaking if request.own_flow_steps}
 
     def _rests(self, request: Request, now: float) -> bool:
-        return request.own_steps > 0 and now < self._rests_until_s.get(request.tenant, -math.inf)
+        return request.own_flow_steps > 0 and now < self._rests_until_s.get(request.tenant, -math.inf)
 
     def _yielding(self, ready: list[Request]) -> dict[str, float]:
         """Return the seconds of delay for requests with their own number of flow steps, beside other tenants' streams.
         Their groups make steps long."""
-        if not self._num_own_steps or len({request.tenant for request in ready}) <= 1:
+        if not self._num_own_flow_steps or len({request.tenant for request in ready}) <= 1:
             return {}
         slack_s, further = self.config.excess_slack_s, beyond_one_group(ready)
         return {
             request.request_id: slack_s * (2 if request.request_id in further else 1)
             for request in ready
-            if request.own_steps
+            if request.own_flow_steps
         }
 
     def _ready(self, now: float, busy: frozenset[str]) -> list[Request]:
         """Return the running requests that are not busy and have text for another patch; lay out text to be read."""
         ready = []
-        for context in self._roster.running:
+        for context in self._groups.running:
             request = context.requests[0]
             if request.request_id in busy:
                 continue
@@ -295,8 +295,8 @@ class Scheduler:
         Limited to two patches: longer steps carry too many streams, and a lead would only be taken from the others.
         """
         works = (request.work for request in self._active.values())
-        work = sum(works) if self._num_own_steps else len(self._active)
-        return 2 * min(self.cost.cautious_s(work, 0), self.config.patch_s)
+        work = sum(works) if self._num_own_flow_steps else len(self._active)
+        return 2 * min(self.cost.upper_bound_s(work, 0), self.config.patch_s)
 
     def _admit(self, now: float, busy: frozenset[str]) -> None:
         """Give blocks and slots to the first requests of contexts, in turn; stop at the first that does not fit.
@@ -304,7 +304,7 @@ class Scheduler:
         A request that reuses the id of a cancelled busy one waits until that step is accounted for: its results belong
         to the cancelled request.
         """
-        heads_of = ((context, context.requests[0]) for context in self._roster.waiting)
+        heads_of = ((context, context.requests[0]) for context in self._groups.waiting)
         heads = (head for context, head in heads_of if not context.holds_back(head) and head.request_id not in busy)
         waiting = [head for head in heads if self._has_text(head, now)]
         if not waiting:
@@ -317,8 +317,8 @@ class Scheduler:
             request.status = Status.PREFILL
             request.started_s = now
             self._active[request.request_id] = request
-            self._num_own_steps += request.own_steps > 0
-            self._roster.place(self._contexts[request.context_id])
+            self._num_own_flow_steps += request.own_flow_steps > 0
+            self._groups.place(self._contexts[request.context_id])
 
     def _allocate(self, request: Request) -> bool:
         if request.num_prefill == 0 or not request.supply.is_read:
@@ -344,8 +344,8 @@ class Scheduler:
             return False
         if request.waits_since_s is not None:
             if request.has_spoken:
-                dry_s = self._contexts[request.context_id].lead.runs_dry_s
-                request.text_wait_s += max(0.0, now - max(request.waits_since_s, dry_s))
+                underrun_s = self._contexts[request.context_id].lead.underrun_s
+                request.text_wait_s += max(0.0, now - max(request.waits_since_s, underrun_s))
             request.waits_since_s, request.resumed_s = None, now
         return True
 
@@ -390,8 +390,8 @@ class Scheduler:
             elapsed_s: duration of the step, if it is suitable for the cost estimate.
         """
         if elapsed_s is not None:
-            work, num_positions, own_steps = plan.size
-            self.cost.observe(work, num_positions, elapsed_s, own_steps)
+            work, num_positions, own_flow_steps = plan.size
+            self.cost.observe(work, num_positions, elapsed_s, own_flow_steps)
         finished = [self._advance(item, flags, now) for item in plan.items]
         self.num_extended_positions += plan.num_extended_positions
         return [end for end in finished if end is not None]
@@ -421,7 +421,7 @@ class Scheduler:
         heard_s = (self.config.patch_s - flags.left_out_s) / request.speed
         context = self._contexts[request.context_id]
         context.lead.produce(heard_s, now)
-        self._roster.touch(context)
+        self._groups.touch(context)
         if flags.stop and may_stop:
             return FinishReason.STOP
         return FinishReason.LENGTH if request.num_patches >= request.max_patches else None
@@ -437,13 +437,13 @@ class Scheduler:
         context.requests.remove(request)
         if self._active.pop(request.request_id, None):
             self.pool.release(request.blocks)
-            self._num_own_steps -= request.own_steps > 0
-            if not self._num_own_steps:
+            self._num_own_flow_steps -= request.own_flow_steps > 0
+            if not self._num_own_flow_steps:
                 self._rests_until_s.clear()
             self._free_slots.append(request.slot)
         request.status = Status.FINISHED
         if is_first:
-            self._roster.place(context)
+            self._groups.place(context)
         return Finished(request, reason, code, message)
 
     # ---- urgency -------------------------------------------------------------------------------------------------
@@ -459,10 +459,10 @@ class Scheduler:
         work available."""
         leads = [
             context.lead.ahead_s(now) - context.resume_s
-            for context in (*self._roster.parked, *self._roster.waiting)
+            for context in (*self._groups.parked, *self._groups.waiting)
             if context.holds_back(context.requests[0]) and not context.lead.paused
         ]
-        heads = (context.requests[0] for context in self._roster.running)
+        heads = (context.requests[0] for context in self._groups.running)
         leads += [self._rests_until_s[head.tenant] - now for head in heads if self._rests(head, now)]
         return max(0.0, min(leads)) if leads else None
 
@@ -476,7 +476,7 @@ class Scheduler:
     @property
     def num_parked(self) -> int:
         """Number of parked requests with blocks and a slot."""
-        return len(self._roster.parked)
+        return len(self._groups.parked)
 
     @property
     def num_awaiting_text(self) -> int:

@@ -14,55 +14,55 @@ from typing import NamedTuple
 
 _RATE = 0.1  # share of each error that is corrected
 _MAX_ERROR = 1.0  # times the estimate; limits the effect of a page fault or a garbage collection
-_STRAY_RATE = 1 / 32
-_CAUTION = 4.0  # mean errors added to a cautious estimate, as in TCP's retransmission timers
-_HASTE = 2.0  # mean errors by which a step may be shorter
+_ERROR_RATE = 1 / 32
+_UPPER_ERRORS = 4.0  # mean errors added to a cautious estimate, as in TCP's retransmission timers
+_LOWER_ERRORS = 2.0  # mean errors by which a step may be shorter
 
 
 class StepSize(NamedTuple):
-    """Quantities that determine a step's duration. work: sum over its streams; own_steps: as in `StepPlan`."""
+    """Quantities that determine a step's duration. work: sum over its streams; own_flow_steps: as in `StepPlan`."""
 
     work: float
     num_positions: int = 0
-    own_steps: int = 0
+    own_flow_steps: int = 0
 
 
 class StepCost:
-    """``fixed + per_stream * work + per_position * positions + per_own_step * own_steps``, in seconds."""
+    """``fixed + per_stream * work + per_position * positions + per_own_flow_step * own_flow_steps``, in seconds."""
 
     def __init__(
         self,
         fixed_s: float = 0.005,
         per_stream_s: float = 0.0005,
         per_position_s: float = 0.00002,
-        per_own_step_s: float = 0.003,  # for kernels launched one by one; refined by measurements
+        per_own_flow_step_s: float = 0.003,  # for kernels launched one by one; refined by measurements
     ) -> None:
-        self._weights = [fixed_s, per_stream_s, per_position_s, per_own_step_s]
-        self._stray = 0.0  # mean error, relative to the estimate
+        self._weights = [fixed_s, per_stream_s, per_position_s, per_own_flow_step_s]
+        self._mean_error = 0.0  # mean error, relative to the estimate
 
     @property
     def weights(self) -> tuple[float, float, float, float]:
-        """Return fixed, per_stream, per_position and per_own_step, in seconds."""
-        fixed_s, per_stream_s, per_position_s, per_own_step_s = self._weights
-        return fixed_s, per_stream_s, per_position_s, per_own_step_s
+        """Return fixed, per_stream, per_position and per_own_flow_step, in seconds."""
+        fixed_s, per_stream_s, per_position_s, per_own_flow_step_s = self._weights
+        return fixed_s, per_stream_s, per_position_s, per_own_flow_step_s
 
     @property
-    def caution(self) -> float:
+    def upper_factor(self) -> float:
         """Factor on the estimate that a step rarely exceeds."""
-        return 1 + _CAUTION * self._stray
+        return 1 + _UPPER_ERRORS * self._mean_error
 
-    def step_s(self, work: float, num_positions: int, own_steps: int = 0) -> float:
+    def step_s(self, work: float, num_positions: int, own_flow_steps: int = 0) -> float:
         """Return the estimated duration of a step."""
-        fixed_s, per_stream_s, per_position_s, per_own_step_s = self._weights
-        return fixed_s + per_stream_s * work + per_position_s * num_positions + per_own_step_s * own_steps
+        fixed_s, per_stream_s, per_position_s, per_own_flow_step_s = self._weights
+        return fixed_s + per_stream_s * work + per_position_s * num_positions + per_own_flow_step_s * own_flow_steps
 
-    def cautious_s(self, work: float, num_positions: int) -> float:
+    def upper_bound_s(self, work: float, num_positions: int) -> float:
         """Return a duration that the step rarely exceeds."""
-        return self.step_s(work, num_positions) * self.caution
+        return self.step_s(work, num_positions) * self.upper_factor
 
-    def hasty_s(self, size: StepSize) -> float:
+    def lower_bound_s(self, size: StepSize) -> float:
         """Return a duration that the step rarely falls below."""
-        return self.step_s(*size) * max(0.0, 1 - _HASTE * self._stray)
+        return self.step_s(*size) * max(0.0, 1 - _LOWER_ERRORS * self._mean_error)
 
     def affordable_streams(self, time_s: float) -> int:
         """Return how many streams with the usual flow steps a step without prefill can advance within `time_s`."""
@@ -73,20 +73,20 @@ class StepCost:
         """Return the time that prefill positions add to a step."""
         return self._weights[2] * num_positions
 
-    def affordable_positions(self, work: float, time_s: float, own_steps: int = 0) -> int:
+    def affordable_positions(self, work: float, time_s: float, own_flow_steps: int = 0) -> int:
         """Return how many prefill positions a step with that much work can hold within `time_s`."""
-        spare_s = time_s - self.step_s(work, 0, own_steps)
+        spare_s = time_s - self.step_s(work, 0, own_flow_steps)
         if spare_s <= 0:
             return 0
         return int(min(spare_s / max(self._weights[2], 1e-9), 1e9)) if math.isfinite(spare_s) else 10**9
 
-    def observe(self, work: float, num_positions: int, elapsed_s: float, own_steps: int = 0) -> None:
+    def observe(self, work: float, num_positions: int, elapsed_s: float, own_flow_steps: int = 0) -> None:
         """Correct the estimate with a measured step (normalised least mean squares)."""
-        estimate_s = self.step_s(work, num_positions, own_steps)
+        estimate_s = self.step_s(work, num_positions, own_flow_steps)
         bound_s = _MAX_ERROR * estimate_s
         error_s = max(-bound_s, min(bound_s, elapsed_s - estimate_s))
-        self._stray += _STRAY_RATE * (abs(error_s) / estimate_s - self._stray)
-        inputs = (1.0, float(work), float(num_positions), float(own_steps))
+        self._mean_error += _ERROR_RATE * (abs(error_s) / estimate_s - self._mean_error)
+        inputs = (1.0, float(work), float(num_positions), float(own_flow_steps))
         norm = sum(value * value for value in inputs)
         self._weights = [
             max(1e-7, weight + _RATE * error_s * value / norm)

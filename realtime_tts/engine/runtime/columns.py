@@ -32,7 +32,7 @@ class StepColumns(Generic[Column]):
     hidden_slots [T]: slot that stores the row's hidden states for the flow; the scratch slot: not a last row.
     patch_slots [A]: slot whose last patch is encoded; the scratch slot: the patch is given by the host.
     row_adapters [T], patch_adapters [A], speech_adapters [S]: index of the adapter; −1: none.
-    spoken_rows, spoken_starts, spoken_lens [S]: as in `SpokenText`, for the rows; spoken_slots: their streams' slots.
+    spoken_rows, spoken_starts, spoken_lens [S]: as in `TextSpans`, for the rows; spoken_slots: their streams' slots.
     starting_slots [S]: slots of the streams that begin.
     speech_slots, noise_keys, patch_index [S], cfg [S]: for each stream that speaks. next_positions, next_slots,
     next_starts, next_lens [S]: the same for the following position; the scratch slot: there is none.

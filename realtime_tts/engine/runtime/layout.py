@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from realtime_tts.engine.core.request import DecodeItem, StepItem, StepPlan
 from realtime_tts.engine.runtime.columns import ROW, SPEECH, STREAM, StepColumns, columns_per, paddings
-from realtime_tts.engine.utterance import Utterance
+from realtime_tts.engine.segment import EngineSegment
 from realtime_tts.model.sequence import Patches, Rows, Sequence
 
 HostColumns = StepColumns[list[float]]  # only `cfg` has values other than integers
@@ -90,59 +90,61 @@ class LayoutRules:
     """Constants of a device's layouts. padded: returns the rows that the flow computes for a number of streams with the
     usual number of flow steps."""
 
-    def __init__(self, scratch_slot: int, block_size: int, usual_steps: int, padded: Callable[[int], int]) -> None:
+    def __init__(
+        self, scratch_slot: int, block_size: int, default_flow_steps: int, padded: Callable[[int], int]
+    ) -> None:
         self.scratch_slot, self.block_size = scratch_slot, block_size
-        self.usual_steps, self.padded = usual_steps, padded
+        self.default_flow_steps, self.padded = default_flow_steps, padded
         paddings_by_name = paddings(scratch_slot)
         self.speech_paddings = {name: paddings_by_name[name] for name in columns_per(SPEECH)}
 
 
 def lay_out(
     plan: StepPlan,
-    utterances: Mapping[str, Utterance],
+    segments: Mapping[str, EngineSegment],
     rules: LayoutRules,
     ahead: Mapping[int, tuple[str, int]],
     *,
     advances: bool = True,
 ) -> StepLayout:
-    """Return the layout of a step. `utterances` holds every request of the plan. ahead: by slot, the request and the
+    """Return the layout of a step. `segments` holds every request of the plan. ahead: by slot, the request and the
     position that the LMs have computed already. advances: whether this step computes the next positions, too."""
     columns: HostColumns = StepColumns(*([] for _ in columns_per(ROW, STREAM, SPEECH)))
     last_rows: dict[str, int] = {}
     spans: list[tuple[Sequence, int, int]] = []
-    groups: dict[int, list[tuple[StepItem, Utterance]]] = {}  # streams that speak, by their number of flow steps
+    groups: dict[int, list[tuple[StepItem, EngineSegment]]] = {}  # streams that speak, by their number of flow steps
     starting: list[tuple[int, Sequence]] = []
     has_adapters = False
     items: list[StepItem] = [*sorted(plan.prefill, key=lambda item: item.num_positions == 1), *plan.decode]
     for item in items:
-        utterance = utterances[item.request_id]
-        has_adapters |= utterance.adapter is not None
+        segment = segments[item.request_id]
+        has_adapters |= segment.adapter is not None
         if item.is_last:
-            groups.setdefault(utterance.steps, []).append((item, utterance))
+            groups.setdefault(segment.steps, []).append((item, segment))
             if item.patch_index == 0:
-                starting.append((item.slot, utterance.input))
+                starting.append((item.slot, segment.input))
         if not (isinstance(item, DecodeItem) and ahead.get(item.slot) == (item.request_id, item.position)):
             end, num = item.end, item.num_positions
-            spans.append((utterance.input, end - num, end))
+            spans.append((segment.input, end - num, end))
             columns.positions += range(end - num, end)
             columns.slots += [item.slot] * num
-            columns.row_adapters += [utterance.adapter_index] * num
+            columns.row_adapters += [segment.adapter_index] * num
             columns.hidden_slots += [rules.scratch_slot] * num
             last_rows[item.request_id] = last = len(columns.slots) - 1
             if item.is_last:
-                _add_spoken(columns, last, item.slot, utterance.input)
+                _add_spoken(columns, last, item.slot, segment.input)
     rows = Rows.of(spans)
     _add_audio(columns, rows, rules.scratch_slot)
     streams: list[SpeakingStream] = []
     flow_groups: list[tuple[int, int, int]] = []
     first = 0
-    for steps, group in sorted(groups.items(), key=lambda pair: (pair[0] != rules.usual_steps, pair[0])):
+    for steps, group in sorted(groups.items(), key=lambda pair: (pair[0] != rules.default_flow_steps, pair[0])):
         flow_groups.append((steps, first, len(group)))
         for name, padding in rules.speech_paddings.items():
             column: list[float] = getattr(columns, name)
             column += [padding] * (first - len(column))
         streams += [_add_stream(columns, *stream, rules) for stream in group]
-        first += rules.padded(len(group)) if steps == rules.usual_steps else len(group)
+        first += rules.padded(len(group)) if steps == rules.default_flow_steps else len(group)
     starting.sort(key=lambda begun: len(begun[1].context))
     columns.starting_slots += [slot for slot, _ in starting]
     context_lens = [len(source.context) for _, source in starting]
@@ -185,17 +187,17 @@ def _add_audio(columns: HostColumns, rows: Rows, scratch_slot: int) -> None:
         columns.patch_adapters.append(columns.row_adapters[row])
 
 
-def _add_stream(columns: HostColumns, item: StepItem, utterance: Utterance, rules: LayoutRules) -> SpeakingStream:
+def _add_stream(columns: HostColumns, item: StepItem, segment: EngineSegment, rules: LayoutRules) -> SpeakingStream:
     """Add a stream's row of flow and VAE."""
-    row, slot, source, end = len(columns.speech_slots), item.slot, utterance.input, item.end
+    row, slot, source, end = len(columns.speech_slots), item.slot, segment.input, item.end
     next_position = end if end < len(item.blocks) * rules.block_size else None
     columns.speech_slots.append(slot)
-    columns.noise_keys.append(utterance.noise_key)
+    columns.noise_keys.append(segment.noise_key)
     columns.patch_index.append(item.patch_index)
-    columns.cfg.append(utterance.cfg)
-    columns.speech_adapters.append(utterance.adapter_index)
+    columns.cfg.append(segment.cfg)
+    columns.speech_adapters.append(segment.adapter_index)
     columns.next_positions.append(next_position or 0)
     columns.next_slots.append(rules.scratch_slot if next_position is None else slot)
     columns.next_starts.append(source.spoken_start)
     columns.next_lens.append(len(source.spoken_chars))
-    return SpeakingStream(item.request_id, slot, row, utterance.message.encoding == "f32le", next_position)
+    return SpeakingStream(item.request_id, slot, row, segment.message.encoding == "f32le", next_position)

@@ -102,7 +102,7 @@ class SentOutputs:
     marks: StepMarks | None = None  # None: not measured
 
     @property
-    def is_here(self) -> bool:
+    def is_complete(self) -> bool:
         """True if the results are complete, so that `wait` does not block."""
         return self.copied is None or bool(self.copied.query())
 

@@ -19,9 +19,9 @@ from realtime_tts.engine.runtime.inputs import StepInputs
 from realtime_tts.engine.runtime.layout import LayoutRules, StepLayout, lay_out
 from realtime_tts.engine.runtime.outputs import SentOutputs, StepMarks, StepOutputs
 from realtime_tts.engine.runtime.stages import BASE, FLOW, LOC_ENC, RESIDUAL, REST, VAE, NoClock, StageClock
-from realtime_tts.engine.runtime.state import DeviceState
+from realtime_tts.engine.runtime.state import DeviceTensors
 from realtime_tts.engine.runtime.step import StepPrograms, primed_sizes, stream_sizes
-from realtime_tts.engine.utterance import Utterance
+from realtime_tts.engine.segment import EngineSegment
 from realtime_tts.errors import EngineOutOfMemory
 from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.attention import AttentionBackend, SDPABackend, host_lens
@@ -41,7 +41,7 @@ class TextReading(NamedTuple):
     mass: float
 
 
-class Spoken(NamedTuple):
+class StepAudio(NamedTuple):
     """A request's audio from one step. Arrays are views of buffers that the step after the next overwrites.
 
     pcm: [patch_samples] int16, or float32 in −1…1 for requests with that encoding. power: its mean square. patch:
@@ -63,12 +63,12 @@ class StepResult:
     """
 
     flags: dict[str, StepFlags]
-    spoken: list[Spoken]
+    audio: list[StepAudio]
     gap_s: float | None = None
 
 
 @contextlib.contextmanager
-def _nothing_collected() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     """Disable garbage collection: a dead engine in a cycle may own graphs, and freeing one breaks a capture."""
     gc.collect()
     was_enabled = gc.isenabled()
@@ -81,11 +81,11 @@ def _nothing_collected() -> Iterator[None]:
 
 
 class ModelRunner:
-    """Owner of the device side of serving: the model and `DeviceState`.
+    """Owner of the device side of serving: the model and `DeviceTensors`.
 
     Args:
         limits: the scheduler's limits, which bound one step.
-        usual_steps: number of flow steps of most requests.
+        default_flow_steps: number of flow steps of most requests.
         text_head: attention head that shows a stream's place in its text; None: the place is not measured.
         stages: receives each step's stages as they are launched.
         advances: whether a step also computes LocEnc and LMs for the next one, while its audio is decoded and sent.
@@ -98,7 +98,7 @@ class ModelRunner:
         self,
         model: VoxCPM,
         limits: SchedulerConfig,
-        usual_steps: int,
+        default_flow_steps: int,
         backend: AttentionBackend | None = None,
         text_head: TextHead | None = None,
         stages: StageClock | None = None,
@@ -107,25 +107,25 @@ class ModelRunner:
         bank: AdapterBank | None = None,
     ) -> None:
         config = model.config
-        self.model, self.usual_steps = model, usual_steps
+        self.model, self.default_flow_steps = model, default_flow_steps
         self.stages = stages or NoClock()
         self.device = model.stop_proj.weight.device
         self.backend = backend or SDPABackend()
         self.advances = self.device.type == "cuda" if advances is None else advances
         self._reads_text = text_head is not None
         self._ahead: dict[int, tuple[str, int]] = {}  # by slot, the request and position that `advance` has computed
-        self.works_alone = self.device.type == "cuda"  # the host can do something else meanwhile
+        self.is_asynchronous = self.device.type == "cuda"  # the host can do something else meanwhile
         # For the decoder, beside the rest of a step. A clock that measures stages needs them one after the other.
-        is_beside = self.device.type == "cuda" and stages is None
-        self._beside = torch.cuda.Stream(self.device) if is_beside else None
-        if self._beside is not None:
+        has_decoder_stream = self.device.type == "cuda" and stages is None
+        self._decoder_stream = torch.cuda.Stream(self.device) if has_decoder_stream else None
+        if self._decoder_stream is not None:
             self._primed = torch.cuda.Event()
         self._decoding: torch.cuda.Event | None = None  # copy event of a step beside which the next one begins
         # One step is computed, one waits for the device, one was the last to end.
         self._marks = collections.deque(StepMarks() for _ in range(3 if self.device.type == "cuda" else 0))
         self._last_marks: StepMarks | None = None
         num_slots, max_blocks = limits.max_streams, -(-limits.max_request_positions // limits.block_size)
-        self.state = DeviceState(
+        self.state = DeviceTensors(
             model, limits.num_blocks, limits.block_size, num_slots, max_blocks, self.device, model.dtype
         )
         # Streams with another number of flow steps lie behind the padding of the others.
@@ -135,12 +135,21 @@ class ModelRunner:
         patch_shape = (config.patch_size, config.latent_dim)
         self.inputs = StepInputs(num_rows, num_streams, num_patches, patch_shape, num_slots, self.device, max_blocks)
         self.outputs = StepOutputs(num_rows, num_streams, patch_shape, config.patch_samples, self.device)
-        parts = (model, self.state, self.inputs, self.outputs, self.backend, text_head, usual_steps, guided_times)
+        parts = (
+            model,
+            self.state,
+            self.inputs,
+            self.outputs,
+            self.backend,
+            text_head,
+            default_flow_steps,
+            guided_times,
+        )
         self.programs = self._adapted_programs = StepPrograms(*parts)
         if bank is not None:
             self._adapted_programs = StepPrograms(*parts, bank)
         self._rules = LayoutRules(
-            num_slots, limits.block_size, usual_steps, lambda count: self.programs.flow.padded(count)
+            num_slots, limits.block_size, default_flow_steps, lambda count: self.programs.flow.padded(count)
         )
 
     @torch.inference_mode()
@@ -162,7 +171,7 @@ class ModelRunner:
         parts += [(programs.vae, size, own, last) for size in reversed(stream_sizes(num_streams))]
         parts += [(programs.prime, size, own, last) for size in reversed(primed_sizes(num_streams))]
         torch.cuda.synchronize(self.device)
-        with self._on_device(), choosing(), _nothing_collected():
+        with self._on_device(), choosing(), _without_garbage_collection():
             for done, (program, size, memory, stream) in enumerate(parts, 1):
                 with torch.cuda.stream(stream):
                     program.capture(size, memory)
@@ -172,15 +181,15 @@ class ModelRunner:
         return len(parts)
 
     def prepare(
-        self, plan: StepPlan, utterances: Mapping[str, Utterance], *, is_before_others: bool = False
+        self, plan: StepPlan, segments: Mapping[str, EngineSegment], *, is_before_others: bool = False
     ) -> StepLayout:
-        """Return the layout for `launch`. `utterances` holds every request of the plan. Earlier steps may still run.
+        """Return the layout for `launch`. `segments` holds every request of the plan. Earlier steps may still run.
 
         is_before_others: the next step holds other requests. Then this step does not compute its streams' next
         positions; they are computed in their next step, together with streams that begin then, so that the models'
         weights are read from memory once for both.
         """
-        return lay_out(plan, utterances, self._rules, self._ahead, advances=self.advances and not is_before_others)
+        return lay_out(plan, segments, self._rules, self._ahead, advances=self.advances and not is_before_others)
 
     @torch.inference_mode()
     def launch(self, layout: StepLayout) -> SentOutputs:
@@ -198,7 +207,7 @@ class ModelRunner:
             marks.begun.record()
             sent = self._step(layout)
             # The last to end is the decoder, or the computation for the next step, which waits for the decoder.
-            marks.ended.record(None if layout.advances else self._beside)
+            marks.ended.record(None if layout.advances else self._decoder_stream)
             return dataclasses.replace(sent, marks=marks)
 
     def result(self, layout: StepLayout, sent: SentOutputs) -> StepResult:
@@ -233,7 +242,7 @@ class ModelRunner:
         for slot, _ in layout.tables:
             self._ahead.pop(slot, None)
         self.inputs.put(layout.columns)
-        self.state.set_blocks(*self.inputs.send(layout.patches, self.state.news_of(layout.tables)))
+        self.state.set_blocks(*self.inputs.send(layout.patches, self.state.changed_tables(layout.tables)))
         self._start_streams(layout)
         if layout.num_rows:
             programs.lens = host_lens(layout.query_lens, layout.context_lens)
@@ -248,16 +257,16 @@ class ModelRunner:
         if layout.streams:
             stages.mark(FLOW)
             for steps, first, count in layout.flow_groups:
-                if steps == self.usual_steps:
+                if steps == self.default_flow_steps:
                     programs.flow(programs.flow.padded(count))
                 else:
                     programs.solve(steps, first, count)
         sent = self._finish(layout, programs)
         stages.end()
-        if self._beside is not None:  # the next step may be launched before this one is over
+        if self._decoder_stream is not None:  # the next step may be launched before this one is over
             current = torch.cuda.current_stream(self.device)
             if layout.advances:
-                current.wait_stream(self._beside)
+                current.wait_stream(self._decoder_stream)
             else:  # the LMs of the next one run beside the decoder
                 self._decoding = sent.copied
                 current.wait_event(self._primed)  # priming reads inputs that the next step overwrites
@@ -272,9 +281,9 @@ class ModelRunner:
         """Launch the decoding of the patches, the copy to the host, and the computation for the next step."""
         num_decoded = self.programs.vae.padded(layout.num_speech)
         self.programs.keep_slots(num_decoded)
-        if self._beside is not None:
-            self._beside.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._beside):
+        if self._decoder_stream is not None:
+            self._decoder_stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._decoder_stream):
             if layout.streams:
                 self.stages.mark(VAE)
                 self.programs.vae(num_decoded)
@@ -301,10 +310,10 @@ class ModelRunner:
         patches = self.inputs.patches[layout.num_features :]
         self.state.start_slots(slots, patches[: layout.num_starting])
         self.stages.mark(VAE)
-        if self._beside is not None:
-            self._beside.wait_stream(torch.cuda.current_stream(self.device))
+        if self._decoder_stream is not None:
+            self._decoder_stream.wait_stream(torch.cuda.current_stream(self.device))
         first_stream, first_patch = 0, layout.num_starting
-        with torch.cuda.stream(self._beside):
+        with torch.cuda.stream(self._decoder_stream):
             self.state.vae.reset(slots)
             for num_patches, num_streams in layout.context_groups:
                 own_slots = slots[first_stream : first_stream + num_streams]
@@ -314,7 +323,7 @@ class ModelRunner:
                     first_patch += num_patches * num_streams
                     shape = num_streams, num_patches, *context.shape[1:]
                     self.programs.prime_decoder(context.view(shape), own_slots)
-            if self._beside is not None:
+            if self._decoder_stream is not None:
                 self._primed.record()
         self.stages.mark(LOC_ENC)
 
@@ -325,13 +334,15 @@ class ModelRunner:
             host[name][: layout.num_speech].tolist() for name in ("finite", "stop", "power", "readings")
         )
         samples, pcm, patches, reads = host["samples"], host["pcm"], host["patches"], self._reads_text
-        spoken = []
+        made = []
         for name, _, row, wants_float, _ in layout.streams:
             is_sound = bool(finite[row]) and flags.get(name, _FINE).finite
             flags[name] = StepFlags(bool(stop[row]), is_sound)
             audio = (pcm if wants_float else samples)[row]
-            spoken.append(Spoken(name, audio, power[row], patches[row], TextReading(*readings[row]) if reads else None))
-        return StepResult(flags, spoken, gap_s)
+            made.append(
+                StepAudio(name, audio, power[row], patches[row], TextReading(*readings[row]) if reads else None)
+            )
+        return StepResult(flags, made, gap_s)
 
     @torch.inference_mode()
     def clear_blocks(self, blocks: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ from realtime_tts.model.attention import KVCache
 from realtime_tts.model.voxcpm import VoxCPM
 
 
-class DeviceState:
+class DeviceTensors:
     """Static tensors, allocated once, so that steps over them can be captured.
 
     kv: `num_blocks` blocks and `scratch_block`, which no sequence uses: padded rows may write there.
@@ -44,7 +44,7 @@ class DeviceState:
         self.vae = model.vae.new_state(num_slots + 1, device)
         self._tables: dict[int, tuple[int, ...]] = {}  # the device's current tables, by slot
 
-    def news_of(self, tables: Sequence[tuple[int, tuple[int, ...]]]) -> list[tuple[int, list[int]]]:
+    def changed_tables(self, tables: Sequence[tuple[int, tuple[int, ...]]]) -> list[tuple[int, list[int]]]:
         """Return the tables that differ from the device's, as rows of `block_tables`, and record them as current."""
         new = {slot: blocks for slot, blocks in tables if self._tables.get(slot) != blocks}
         self._tables |= new

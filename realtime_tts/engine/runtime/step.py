@@ -12,11 +12,11 @@ from realtime_tts.engine.runtime.inputs import StepInputs
 from realtime_tts.engine.runtime.noise import patch_noise
 from realtime_tts.engine.runtime.outputs import StepOutputs
 from realtime_tts.engine.runtime.program import Program, sizes_up_to
-from realtime_tts.engine.runtime.state import DeviceState
+from realtime_tts.engine.runtime.state import DeviceTensors
 from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.attention import AttentionBackend, AttentionMetadata
 from realtime_tts.model.flow_matching import ALWAYS_GUIDED, FlowSchedule, GuidedTimes
-from realtime_tts.model.text_head import HeadProbe, SpokenText
+from realtime_tts.model.text_head import HeadProbe, TextSpans
 from realtime_tts.model.voxcpm import VoxCPM
 
 Lens = tuple[tuple[tuple[int, int], ...], int]
@@ -40,12 +40,12 @@ class StepPrograms:
     def __init__(
         self,
         model: VoxCPM,
-        state: DeviceState,
+        state: DeviceTensors,
         inputs: StepInputs,
         outputs: StepOutputs,
         backend: AttentionBackend,
         text_head: TextHead | None,
-        usual_steps: int,
+        default_flow_steps: int,
         guided_times: GuidedTimes = ALWAYS_GUIDED,
         bank: AdapterBank | None = None,
     ) -> None:
@@ -72,12 +72,12 @@ class StepPrograms:
         self._decoded_slots = torch.full_like(inputs.speech_slots, state.scratch_slot)
         self._guided_times = guided_times
         self._schedules: dict[int, tuple[FlowSchedule, ...]] = {}
-        self._schedule(usual_steps)
+        self._schedule(default_flow_steps)
         self.prime = Program(self._prime)
         self.encode = Program(self._encode)
         self.base = Program(self._base)
         self.residual = Program(self._residual)
-        self.flow = Program(lambda size: self.solve(usual_steps, 0, size))
+        self.flow = Program(lambda size: self.solve(default_flow_steps, 0, size))
         self.vae = Program(self._vae)
         self.advance = Program(self._advance)
 
@@ -130,7 +130,7 @@ class StepPrograms:
         self._embeddings[:num_rows] = embeddings
         positions, slots = inputs.positions[:num_rows], inputs.slots[:num_rows]
         self._slot_mapping[:num_rows] = self.state.slot_mapping(positions, slots)
-        spoken = SpokenText(
+        spoken = TextSpans(
             inputs.spoken_rows[:num_rows], inputs.spoken_starts[:num_rows], inputs.spoken_lens[:num_rows]
         )
         meta = self._metadata(num_rows)
@@ -182,7 +182,7 @@ class StepPrograms:
         positions, slots = inputs.next_positions[:count], inputs.next_slots[:count]
         mapping = state.slot_mapping(positions, slots)
         meta = AttentionMetadata(positions, mapping, slots, self._tables(self.next_lens), *self.next_lens)
-        spoken = SpokenText(self._order[:count], inputs.next_starts[:count], inputs.next_lens[:count])
+        spoken = TextSpans(self._order[:count], inputs.next_starts[:count], inputs.next_lens[:count])
         with self._adapted(inputs.speech_adapters[:count]):
             audio = model.embed_patches(self.outputs.patches[:count])
             hidden = self._read(audio, None, meta, spoken, slots)
@@ -191,7 +191,7 @@ class StepPrograms:
         state.residual_hidden.index_copy_(0, slots, residual)
 
     def _read(
-        self, embeddings: Tensor, is_audio: Tensor | None, meta: AttentionMetadata, spoken: SpokenText, slots: Tensor
+        self, embeddings: Tensor, is_audio: Tensor | None, meta: AttentionMetadata, spoken: TextSpans, slots: Tensor
     ) -> Tensor:
         """Run the base LM; the text head's values are stored in `slots` (those of `spoken`)."""
         head = self.text_head

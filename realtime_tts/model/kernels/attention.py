@@ -239,7 +239,7 @@ def head_reading(
 ) -> Tensor:
     """Return the reading of one head, after `paged_attention` has written the keys.
 
-    spoken: rows, starts and lens as in `SpokenText`, [S] → [S, 2] float32: expected index in the text, and the share of
+    spoken: rows, starts and lens as in `TextSpans`, [S] → [S, 2] float32: expected index in the text, and the share of
     attention on it.
     """
     block_size, kv_heads, head_dim = keys.shape[1:]

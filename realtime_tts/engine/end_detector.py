@@ -22,7 +22,7 @@ AUDIBLE_SHARE = 1e-4  # of the loudest patch's power: 40 dB below it
 BABBLE_S = 0.5  # audible at the end: less is the last sound
 
 
-class Heard(NamedTuple):
+class PatchReading(NamedTuple):
     """One patch of speech.
 
     position: as the text head reads it; furthest: the maximum so far. mass: share of its attention on the text. power:
@@ -37,8 +37,8 @@ class Heard(NamedTuple):
     length: float
 
 
-class SecondOpinion:
-    """Judgement of one utterance.
+class EndDetector:
+    """Judgement of one segment.
 
     is_cut: the text was used up without a stop from the stop head. is_continued: a stop with words left was overruled.
     babbles: there is sound after the text. num_skips, num_repeats: stretches left out, and said twice.
@@ -63,7 +63,7 @@ class SecondOpinion:
         self._doubted_at: float | None = None  # the furthest position when a stop was last overruled
         self._doubted_s = 0.0  # since then
 
-    def judge(self, heard: Heard, *, stop: bool, may_stop: bool) -> bool:
+    def observe(self, heard: PatchReading, *, stop: bool, may_stop: bool) -> bool:
         """Take in one more patch. Return whether it is the last.
 
         Args:
@@ -89,7 +89,7 @@ class SecondOpinion:
             return True
         return self._ends(heard, looks_here, stop)
 
-    def _follow(self, heard: Heard, looks_here: bool) -> bool:
+    def _follow(self, heard: PatchReading, looks_here: bool) -> bool:
         """Update the position. Return whether the speech has come to the end of its text, which is final."""
         certain = max(self._certain, min(self._last, heard.position))
         self.num_skips += certain - self._certain >= SKIP_CHARS
@@ -100,7 +100,7 @@ class SecondOpinion:
         self.num_repeats += was_behind_s <= REPEAT_S < self._behind_s
         return is_at_end
 
-    def _ends(self, heard: Heard, looks_here: bool, stop: bool) -> bool:
+    def _ends(self, heard: PatchReading, looks_here: bool, stop: bool) -> bool:
         """Return whether to stop: at this patch's stop, or at an earlier overruled one that nothing has disproved."""
         unreached = max(MIN_LEFT_CHARS, (1 - self._reach) * heard.end)
         if heard.end - heard.furthest <= unreached:

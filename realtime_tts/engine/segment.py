@@ -11,14 +11,14 @@ import numpy as np
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_SPEED, MAX_STEPS, MIN_SPEED, MIN_STEPS
-from realtime_tts.engine.adapters import AdapterStore, LoadedAdapter
-from realtime_tts.engine.continuity import Continuity, Surroundings
+from realtime_tts.engine.adapters import AdapterStore, EngineAdapter
+from realtime_tts.engine.continuity import Conditioning, Continuity
 from realtime_tts.engine.core.request import Request
 from realtime_tts.engine.core.text_supply import TextSupply
+from realtime_tts.engine.end_detector import EndDetector
 from realtime_tts.engine.runtime.noise import noise_key
-from realtime_tts.engine.second_opinion import SecondOpinion
 from realtime_tts.engine.text_track import TextTrack
-from realtime_tts.engine.voices import Voice, VoiceStore
+from realtime_tts.engine.voices import EngineVoice, EngineVoiceCache
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.adapted import NO_ADAPTER
 from realtime_tts.model.checkpoint import LoadedModel
@@ -32,27 +32,27 @@ _BRACKETS = str.maketrans("()（）", "    ")
 
 
 @dataclasses.dataclass(slots=True)
-class Utterance:
+class EngineSegment:
     """A segment between its `Generate` and its terminal message. The engine and the runner share it.
 
     adapter: LoRA adapter for the segment; None: the model without changes.
     message: as received. text: all text known so far. request: the scheduler's state.
-    around, input: set when the segment's turn in its context has come, since it continues from the previous audio. The
-    input is laid out again when it takes in more text. patches: those made so far, [patch_size, latent_dim]. track:
-    the speech's place in the text; opinion: judgement of the end by that place.
+    conditioning, input: set when the segment's turn in its context has come, since it continues from the previous
+    audio. The input is laid out again when it takes in more text. patches: those made so far, [patch_size, latent_dim].
+    track: the speech's place in the text; end_detector: decides the end by that place.
     """
 
     message: frames.Generate
     text: str
-    voice: Voice
+    voice: EngineVoice
     request: Request
     instructions: str
     cfg: float
     steps: int
     noise_key: int
-    opinion: SecondOpinion
-    adapter: LoadedAdapter | None = None
-    around: Surroundings | None = None
+    end_detector: EndDetector
+    adapter: EngineAdapter | None = None
+    conditioning: Conditioning | None = None
     input: Sequence = dataclasses.field(init=False)
     patches: list[Patches] = dataclasses.field(default_factory=list)
     num_samples: int = 0
@@ -80,14 +80,14 @@ class TextSize:
 
 
 def text_size(
-    message: frames.Generate, text: str, loaded: LoadedModel, around: Surroundings, continuity: Continuity
+    message: frames.Generate, text: str, loaded: LoadedModel, conditioning: Conditioning, continuity: Continuity
 ) -> TextSize:
     """Return the size of a message's text as far as it is known."""
     num_tokens = len(loaded.tokenizer.encode(text))
     return TextSize(
         num_tokens,
         spoken_chars(text) if num_tokens else 0,
-        continuity.num_positions(around, text),
+        continuity.num_positions(conditioning, text),
         _length_guard(message, loaded, num_tokens, len(text)),
     )
 
@@ -107,14 +107,14 @@ def spoken_position(text: str, position: float) -> float:
     return spoken_chars(text[:whole]) + (position - whole) * spoken_chars(text[whole : whole + 1])
 
 
-def make_utterance(
+def make_segment(
     message: frames.Generate,
     loaded: LoadedModel,
-    voices: VoiceStore,
+    voices: EngineVoiceCache,
     adapters: AdapterStore,
     continuity: Continuity,
     patch_s: float,
-) -> Utterance | None:
+) -> EngineSegment | None:
     """Check a message and limit its length. Return None if nothing in its text can be spoken.
 
     Raises:
@@ -129,8 +129,8 @@ def make_utterance(
         raise InvalidRequest(f"cfg must be 0 to {MAX_CFG:g}", field="cfg")
     if not MIN_SPEED <= message.speed <= MAX_SPEED:
         raise InvalidRequest(f"speed must be {MIN_SPEED:g} to {MAX_SPEED:g}", field="speed")
-    usual_steps = loaded.policy.default_steps
-    steps = usual_steps if message.steps is None else message.steps
+    default_flow_steps = loaded.policy.default_steps
+    steps = default_flow_steps if message.steps is None else message.steps
     voice, adapter = voices.get(message.voice, message.tenant), adapters.get(message.adapter)
     size = text_size(message, message.text, loaded, continuity.first(voice, instructions), continuity)
     if size.num_tokens == 0 and message.final:
@@ -144,12 +144,12 @@ def make_utterance(
         paced=message.paced,
         speed=message.speed,
         tenant=message.tenant,
-        work=max(1.0, steps / usual_steps),
-        own_steps=0 if steps == usual_steps else steps,
+        work=max(1.0, steps / default_flow_steps),
+        own_flow_steps=0 if steps == default_flow_steps else steps,
         max_positions=0 if message.final else _longest(message, loaded, size),
         supply=TextSupply(size.num_chars, message.final),
     )
-    return Utterance(
+    return EngineSegment(
         message,
         message.text,
         voice,
@@ -158,7 +158,7 @@ def make_utterance(
         cfg=loaded.policy.default_cfg if message.cfg is None else message.cfg,
         steps=steps,
         noise_key=noise_key(message.seed, message.segment),
-        opinion=SecondOpinion(loaded.policy.text_head.reach if loaded.policy.text_head else 1.0, patch_s),
+        end_detector=EndDetector(loaded.policy.text_head.reach if loaded.policy.text_head else 1.0, patch_s),
         adapter=adapter,
     )
 

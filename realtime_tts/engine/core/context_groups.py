@@ -17,7 +17,7 @@ from realtime_tts.engine.core.context_queue import ContextQueue
 from realtime_tts.engine.core.request import Status
 
 
-class Roster:
+class ContextGroups:
     """Groups of contexts, each in the order of joining. Contexts in no group have no requests.
 
     waiting: the first request has no blocks and no slot. running: it has both and takes part in steps. parked: it has
@@ -87,12 +87,12 @@ class Roster:
 
     def _note_parked(self, context: ContextQueue, now: float) -> None:
         head, lead = context.requests[0], context.lead
-        is_dry_some_time = head.status is Status.DECODE and not lead.paused
-        context.dry_s = context.deadline_s(head, now) if is_dry_some_time else math.inf
+        has_underrun = head.status is Status.DECODE and not lead.paused
+        context.underrun_s = context.deadline_s(head, now) if has_underrun else math.inf
         if lead.paused:
             context.resumes_at_s = math.nan
             return
-        resumes_at_s = lead.runs_dry_s - context.resume_s
+        resumes_at_s = lead.underrun_s - context.resume_s
         if context.resumes_at_s != resumes_at_s:
             context.resumes_at_s = resumes_at_s
             heapq.heappush(self._resumes, (resumes_at_s, next(self._numbers), context))
@@ -101,9 +101,9 @@ class Roster:
                 heapq.heapify(self._resumes)
 
     @property
-    def first_dry_s(self) -> float:
+    def first_underrun_s(self) -> float:
         """Time of the first underrun among parked contexts that are in DECODE and not paused; inf without such."""
-        return min((context.dry_s for context in self.parked), default=math.inf)
+        return min((context.underrun_s for context in self.parked), default=math.inf)
 
     def has_resumed(self, now: float, margin_s: float) -> bool:
         """Return whether `look` would resume a parked context whose lead is more than `margin_s` below its mark. False

@@ -9,7 +9,7 @@ from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
 
 
-class StepDraft:
+class StepBuilder:
     """A step being filled. Offer the most urgent requests first.
 
     `reach_s` is the time by which the step must be over, so that no chosen request that can be on time becomes late.
@@ -23,12 +23,12 @@ class StepDraft:
         self._decode: list[DecodeItem] = []
         self._num_streams = self._num_positions = 0
         self._extra_work = 0.0  # beyond 1 for each stream
-        self._own_steps = 0
+        self._own_flow_steps = 0
         self._reach_s = math.inf
         # A copy of the cost's weights, which do not change while a step is filled; read for each stream.
-        fixed_s, self._per_stream_s, self._per_position_s, self._per_own_step_s = cost.weights
+        fixed_s, self._per_stream_s, self._per_position_s, self._per_own_flow_step_s = cost.weights
         self._step_s = fixed_s  # so far
-        self._caution = cost.caution
+        self._upper_factor = cost.upper_factor
 
     @property
     def is_full(self) -> bool:
@@ -37,7 +37,7 @@ class StepDraft:
 
     def plan(self) -> StepPlan:
         """Return the step with the chosen requests."""
-        return StepPlan(tuple(self._prefill), tuple(self._decode), self._extra_work, self._own_steps)
+        return StepPlan(tuple(self._prefill), tuple(self._decode), self._extra_work, self._own_flow_steps)
 
     def offer(self, request: Request, deadline_s: float, can_wait: bool = False, yields: bool = False) -> bool:
         """Add a request that speaks, unless that makes an on-time request late. Return whether it was added.
@@ -49,7 +49,7 @@ class StepDraft:
         config, num_streams, now = self._config, self._num_streams, self._now
         if num_streams >= config.max_step_streams or (can_wait and self.is_full) or not self._fits_group(request):
             return False
-        step_s = (self._step_s + self._added_s(request)) * (self._caution if can_wait else 1.0)
+        step_s = (self._step_s + self._added_s(request)) * (self._upper_factor if can_wait else 1.0)
         limit_s = min(self._reach_s - now, config.first_audio_s if yields else math.inf)
         if step_s > limit_s and num_streams and now - deadline_s <= config.max_late_s:
             return False
@@ -78,12 +78,12 @@ class StepDraft:
         return True
 
     def _fits_group(self, request: Request) -> bool:
-        return not (self._own_steps and request.own_steps) or request.own_steps == self._own_steps
+        return not (self._own_flow_steps and request.own_flow_steps) or request.own_flow_steps == self._own_flow_steps
 
     def _added_s(self, request: Request) -> float:
         """Return the time that the request adds to the step, without prefill positions."""
         added_s = self._per_stream_s * request.work
-        return added_s if self._own_steps else added_s + self._per_own_step_s * request.own_steps
+        return added_s if self._own_flow_steps else added_s + self._per_own_flow_step_s * request.own_flow_steps
 
     def _take(self, request: Request, deadline_s: float, num_positions: int, speaks: bool = True) -> None:
         added_s = self._added_s(request) if speaks else self._per_stream_s
@@ -92,7 +92,7 @@ class StepDraft:
         self._num_positions += num_positions
         if speaks:
             self._extra_work += request.work - 1
-            self._own_steps = self._own_steps or request.own_steps
+            self._own_flow_steps = self._own_flow_steps or request.own_flow_steps
         if deadline_s < self._reach_s and self._now + self._step_s <= deadline_s:
             self._reach_s = deadline_s
 
@@ -101,8 +101,8 @@ class StepDraft:
         block (or the rest) if the step is empty or the request is later than `max_late_s`."""
         slack_s = min(self._reach_s, self._prefill_reach_s) - self._now
         work = self._num_streams + self._extra_work + request.work
-        own_steps = self._own_steps or request.own_steps
-        affordable = self._cost.affordable_positions(work, slack_s, own_steps) - self._num_positions
+        own_flow_steps = self._own_flow_steps or request.own_flow_steps
+        affordable = self._cost.affordable_positions(work, slack_s, own_flow_steps) - self._num_positions
         if self._num_streams == 0 or self._now - deadline_s > self._config.max_late_s:
             affordable = max(affordable, self._config.block_size)
         wanted = request.num_prefill - request.num_computed
