@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from pathlib import Path
 from typing import Any
 
-from realtime_tts.api.request import SpeechRequest, speech_request, taking
+from realtime_tts.api.request import SpeechArguments, speech_arguments, taking
 from realtime_tts.api.timed import Chunk, TimedChunk, samples_of, with_words
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
@@ -167,8 +167,8 @@ class AsyncTTS:
         self._check_open()
         self._voices.remove(name)
 
-    @taking(speech_request)
-    async def generate(self, request: SpeechRequest) -> AsyncGenerator[Chunk, None]:
+    @taking(speech_arguments)
+    async def generate(self, request: SpeechArguments) -> AsyncGenerator[Chunk, None]:
         """Speak a text, or a stream of pieces of one (an LLM's deltas) while it is being written.
 
         Leaving the iteration (break, aclose, cancelling the task) cancels at once.
@@ -178,22 +178,10 @@ class AsyncTTS:
             voice: a name of `voices`; None is the model's default, ``zero-shot`` one that the model makes up.
             reference_audio: speak like this recording: a path, or (samples, rate in Hz).
             prompt_audio, prompt_text: continue from this recording of this text.
-            seed: the same seed, text and voice give the same samples, to float rounding; text that is spoken ``live``
-                gives the same words, said as much of it was known.
-            instructions: voice design, how to speak in words ("an old man, slow and warm"); VoxCPM2 only.
-            cfg, steps: guidance and flow steps; None is the checkpoint's choice.
-            mode: how a stream is spoken: ``live`` from its first words on, or ``clause`` by clause, with the same
-                samples for every split. None is ``live`` where the model tells which word it speaks. A string, list or
-                tuple is whole and spoken as such.
-            speed: tempo factor, with the pitch kept; 0.25 to 4.
-            volume: level factor; 0 to 2. Never clips.
-            sentence_pause_ms: silence added between two sentences, ms; up to 3000.
-            language: of the text's numbers, dates and the like, where it is not the model's own.
-            lexicon: words and phrases, and how each is written so that it is read right: ``{"nginx": "engine x"}``.
-                It comes before the one that the model was loaded with.
-            adapter: a name of those that this TTS was made with; None: the model as it is.
-            text_type: ``ssml``, ``text``, or ``auto``, where a text is SSML if it begins with ``<speak``. Of a whole
-                text that is malformed nothing is spoken.
+            params: speech parameters by name, such as ``speed=0.9``; `SpeechParams` defines them. A missing one is the
+                model's choice. The default seed is 0; the same seed, text and voice give the same samples, to float
+                rounding. With ``mode="live"`` they give the same words, said as much of the text was known. A string,
+                list or tuple is a whole text and is spoken by clauses.
             max_length_s: stop after this many seconds of audio.
             on_skipped: called with the places in the text (start and end, in characters) that cannot be spoken and are
                 left out, as they are found: an emoji, another script. Of `TTS`, in the thread that runs the model.
@@ -207,22 +195,22 @@ class AsyncTTS:
                 if not piece.done:
                     yield samples_of(piece)
 
-    @taking(speech_request)
-    async def generate_timed(self, request: SpeechRequest) -> AsyncGenerator[TimedChunk, None]:
+    @taking(speech_arguments)
+    async def generate_timed(self, request: SpeechArguments) -> AsyncGenerator[TimedChunk, None]:
         """Speak like `generate`, with the times of the words: for subtitles, or to know what was heard at a barge-in.
 
         A chunk comes one patch later than with `generate`: the last words of a segment are known only at its end.
         """
         async with contextlib.aclosing(self._speak(request)) as pieces:
-            async for chunk in with_words(pieces, self.sample_rate, request.params.speed or 1.0):
+            async for chunk in with_words(pieces, self.sample_rate, request.params.get("speed", 1.0)):
                 yield chunk
 
-    async def _speak(self, request: SpeechRequest) -> AsyncGenerator[Piece, None]:
+    async def _speak(self, request: SpeechArguments) -> AsyncGenerator[Piece, None]:
         with self._while_open():
             source, settings = TextSource(request.text), self._settings(request)
             if source.is_whole:
-                settings = dataclasses.replace(settings, mode="clause")
-                await check_whole(source.whole_text, settings.text_type)
+                settings = dataclasses.replace(settings, params=settings.params | {"mode": "clause"})
+                await check_whole(source.whole_text, settings.params["text_type"])
             async with contextlib.AsyncExitStack() as ending:
                 if request.recordings.is_empty:
                     voice = self._voices.engine_id(settings.voice)
@@ -252,7 +240,7 @@ class AsyncTTS:
         self._speakers.add(speaker)
         return speaker
 
-    def _settings(self, request: SpeechRequest) -> ContextSettings:
+    def _settings(self, request: SpeechArguments) -> ContextSettings:
         """Return the settings of a request. Raises InvalidRequest and subclasses: invalid arguments."""
         if request.voice is not None and not request.recordings.is_empty:
             raise InvalidRequest("give a voice or recordings, not both", field="voice")

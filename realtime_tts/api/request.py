@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar, Unpack
 
-from realtime_tts.session.settings import SpeechParams
+from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
 from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
 from realtime_tts.speech.text_source import TextLike
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class SpeechRequest:
+class SpeechArguments:
     """One text and how to speak it."""
 
     text: TextLike
@@ -30,45 +30,20 @@ class SpeechRequest:
     on_skipped: Callable[[Sequence[tuple[int, int]]], None] | None
 
 
-def speech_request(
+def speech_arguments(
     text: TextLike,
     *,
     voice: str | None = None,
     reference_audio: RecordingLike | None = None,
     prompt_audio: RecordingLike | None = None,
     prompt_text: str | None = None,
-    seed: int = 0,
-    instructions: str | None = None,
-    cfg: float | None = None,
-    steps: int | None = None,
-    mode: str | None = None,
-    speed: float = 1.0,
-    volume: float = 1.0,
-    sentence_pause_ms: float | None = None,
-    language: str | None = None,
-    lexicon: Mapping[str, str] | None = None,
-    adapter: str | None = None,
-    text_type: str = "auto",
     max_length_s: float | None = None,
     on_skipped: Callable[[Sequence[tuple[int, int]]], None] | None = None,
-) -> SpeechRequest:
+    **params: Unpack[SpeechParams],
+) -> SpeechArguments:
     """Return the arguments of `AsyncTTS.generate`, which documents them, as one object."""
-    params = SpeechParams(
-        cfg=cfg,
-        steps=steps,
-        seed=seed,
-        language=language,
-        instructions=instructions,
-        mode=mode,
-        speed=speed,
-        volume=volume,
-        sentence_pause_ms=sentence_pause_ms,
-        lexicon=tuple((lexicon or {}).items()),
-        adapter=adapter,
-        text_type=text_type,
-    )
     recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
-    return SpeechRequest(text, voice, recordings, params, max_length_s, on_skipped)
+    return SpeechArguments(text, voice, recordings, given(**{"seed": 0, **params}), max_length_s, on_skipped)
 
 
 def taking(make: Callable[P, R]) -> Callable[[Callable[[S, R], T]], Callable[Concatenate[S, P], T]]:
@@ -82,7 +57,9 @@ def taking(make: Callable[P, R]) -> Callable[[Callable[[S, R], T]], Callable[Con
 
         own, theirs = inspect.signature(method), inspect.signature(make)
         owner = next(iter(own.parameters.values()))
-        call.__signature__ = own.replace(parameters=[owner, *theirs.parameters.values()])  # type: ignore[attr-defined]
+        named = [each for each in theirs.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        named += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in SPEECH_PARAMS]
+        call.__signature__ = own.replace(parameters=[owner, *named])  # type: ignore[attr-defined]
         return call
 
     return decorate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import click
 
 from realtime_tts.config import Setting, Settings, settings_table
 from realtime_tts.config_loader import load_settings
+from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParam
 from realtime_tts.errors import ConfigError
 
 Command = Callable[..., Any]
@@ -50,6 +51,30 @@ def _metavar(row: Setting) -> str | None:
         return None
     names = {str: "TEXT", int: "N", float: "X", bool: None, tuple[str, ...]: "A,B"}
     return names.get(row.type, "A=B,C=D")
+
+
+def speech_options(command: Command) -> Command:
+    """Add an option for each speech parameter; that of a mapping takes the path of a file."""
+    for name, param in reversed(SPEECH_PARAMS.items()):
+        text = _SAY_HELP.get(name, param.help) + ("" if param.default is None else f"  [default: {param.default}]")
+        command = click.option("--" + name.replace("_", "-"), name, type=_param_type(param), help=text)(command)
+    return command
+
+
+_SAY_HELP = {
+    "adapter": "LoRA adapter: its directory; with --url, its name on the server.",
+    "lexicon": "File of words with their respellings, JSON or PLS; see `realtime-tts lexicon`.",
+    "seed": "The same seed gives the same speech.  [default: 0; random with --url]",
+}
+
+
+def _param_type(param: SpeechParam) -> Any:
+    if param.type is Mapping:
+        return click.Path(exists=True, dir_okay=False, path_type=Path)
+    if param.choices:
+        return click.Choice(param.choices)
+    ranges: dict[Any, Any] = {int: click.IntRange, float: click.FloatRange}
+    return ranges[param.type](param.minimum, param.maximum) if param.type in ranges else str
 
 
 def config_option(command: Command) -> Command:

@@ -17,13 +17,12 @@ import click
 from realtime_tts import __version__
 from realtime_tts.audio.provenance import Provenance
 from realtime_tts.cli.checks import check_adapter, check_model, nothing_to_say
-from realtime_tts.cli.options import read_settings
+from realtime_tts.cli.options import read_settings, speech_options
 from realtime_tts.cli.playing import Speech, play
 from realtime_tts.cli.progress import Progress
 from realtime_tts.cli.sinks import FORMATS, check_sink
 from realtime_tts.config import EngineConfig
-from realtime_tts.contract.policy import MAX_SPEED, MAX_VOLUME, MIN_SPEED
-from realtime_tts.session.settings import MAX_SENTENCE_PAUSE_MS, TEXT_TYPES
+from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
 from realtime_tts.speech.lexicons import read_entries
 from realtime_tts.speech.text_source import TextSource
 
@@ -39,24 +38,11 @@ Examples:
   realtime-tts say --model openbmb/VoxCPM2 --reference speaker.wav "In the voice of this recording."
 """
 _READ_BYTES = 4096
-_PARAMS = (
-    "instructions",
-    "seed",
-    "steps",
-    "cfg",
-    "mode",
-    "speed",
-    "volume",
-    "sentence_pause_ms",
-    "language",
-    "adapter",
-    "text_type",
-)
 
 
 @dataclass(frozen=True)
 class Request:
-    """Text and parameters of one `say`."""
+    """Text and options of one `say`."""
 
     text: str | None  # None: standard input
     voice: str | None
@@ -66,18 +52,8 @@ class Request:
     consent: bool
     consent_by: str | None
     consent_scope: str | None
-    instructions: str | None
-    seed: int | None
-    steps: int | None
-    cfg: float | None
-    mode: str | None
-    speed: float
-    volume: float
-    sentence_pause_ms: float | None
-    language: str | None
+    params: SpeechParams  # without the lexicon
     lexicon: Path | None
-    adapter: str | None
-    text_type: str
 
     @property
     def has_recordings(self) -> bool:
@@ -116,41 +92,7 @@ class Request:
 @click.option("--consent", is_flag=True, help="With --url: the recording's speaker agrees to have the voice cloned.")
 @click.option("--consent-by", help="Name of the person that states the consent, if the server requires it.")
 @click.option("--consent-scope", help="Permitted use, if the server requires it.")
-@click.option("--instructions", help='Describe the voice: "an old man, slow and warm" (VoxCPM2).')
-@click.option(
-    "--seed", type=click.IntRange(min=0), help="The same seed gives the same speech.  [default: 0; a server chooses]"
-)
-@click.option(
-    "--steps", type=click.IntRange(min=2), help="Flow steps: more is better and slower.  [default: the model's]"
-)
-@click.option("--cfg", type=click.FloatRange(min=0), help="How closely to keep to the text.  [default: the model's]")
-@click.option(
-    "--mode",
-    type=click.Choice(("live", "clause")),
-    help="Speak what a pipe brings from its first words on, or clause by clause.  [default: live if the model can]",
-)
-@click.option(
-    "--speed", type=click.FloatRange(MIN_SPEED, MAX_SPEED), default=1.0, help="Faster or slower, at the same pitch."
-)
-@click.option("--volume", type=click.FloatRange(0, MAX_VOLUME), default=1.0, help="Louder or softer; nothing clips.")
-@click.option(
-    "--sentence-pause-ms",
-    type=click.FloatRange(0, MAX_SENTENCE_PAUSE_MS),
-    help="Silence between sentences, beside what the voice makes of their ends.",
-)
-@click.option("--language", help="Language that numbers, dates and the like are read in.  [default: the model's]")
-@click.option(
-    "--lexicon",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="How words are read: a file of JSON or PLS; see `realtime-tts lexicon`.",
-)
-@click.option("--adapter", help="Speak with a LoRA adapter: its directory; with --url, its name on the server.")
-@click.option(
-    "--text-type",
-    type=click.Choice(TEXT_TYPES),
-    default="auto",
-    help="Plain text or SSML; auto: SSML if it begins with <speak.",
-)
+@speech_options
 @click.option("--model", help="A directory, a Hugging Face id, or 'starter-voice'.  [default: starter-voice]")
 @click.option("--device", help="auto, cpu, cuda, cuda:1 …  [default: auto]")
 @click.option("--url", envvar="REALTIME_TTS_URL", help="Use this running server; nothing is loaded here.")
@@ -175,7 +117,8 @@ def command(
     **options: Any,
 ) -> None:
     """Speak TEXT. Without TEXT, or with -, read the text from standard input and speak it while it arrives."""
-    request = Request(text=_given_text(text, text_file), **options)
+    params = given(**{name: options.pop(name) for name in SPEECH_PARAMS if name != "lexicon"})
+    request = Request(text=_given_text(text, text_file), params=params, **options)
     _check(request, url, model, device)
     progress = Progress(shown=not quiet and sys.stderr.isatty(), summary=not quiet)
     # Errors are reported, if possible, before a model is loaded, which may take minutes.
@@ -186,9 +129,9 @@ def command(
         speech = _remote(request, url, api_key, progress)
     else:
         engine = read_settings({"model": model, "devices": device}, None).engine
-        check_model(engine.model, request.text, request.text_type, request.voice)
-        if request.adapter is not None:
-            check_adapter(request.adapter)
+        check_model(engine.model, request.text, request.params.get("text_type", "auto"), request.voice)
+        if "adapter" in request.params:
+            check_adapter(request.params["adapter"])
         speech = _local(request, engine, progress)
     try:
         made_by = Provenance(f"realtime-tts {__version__}", voice=request.voice or "") if provenance else None
@@ -232,7 +175,10 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
     from realtime_tts.cli.engine import worker_specs
 
     progress.note(f"Loading {engine.model} …")
-    adapters = {} if request.adapter is None else {"adapter": request.adapter}
+    params = request.params.copy()
+    adapters = {"adapter": params["adapter"]} if "adapter" in params else {}
+    if adapters:
+        params["adapter"] = "adapter"
     room: dict[str, Any] = {"adapters": tuple(adapters.items()), "max_adapter_rank": 128, "adapter_mlp": True}
     workers = worker_specs(replace(engine, **room), quiet=True)[:1]
     async with AsyncTTS(workers=workers, lexicon=request.lexicon, adapters=adapters) as tts:
@@ -243,17 +189,7 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
             reference_audio=request.reference,
             prompt_audio=request.prompt_audio,
             prompt_text=request.prompt_text,
-            instructions=request.instructions,
-            seed=request.seed or 0,
-            steps=request.steps,
-            cfg=request.cfg,
-            mode=request.mode,
-            speed=request.speed,
-            volume=request.volume,
-            sentence_pause_ms=request.sentence_pause_ms,
-            language=request.language,
-            adapter="adapter" if adapters else None,
-            text_type=request.text_type,
+            **params,
             on_skipped=progress.skipped.extend,
         )
         async with contextlib.aclosing(chunks) as generated:
@@ -264,7 +200,7 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
 async def _remote(request: Request, url: str, api_key: str | None, progress: Progress) -> Speech:
     from realtime_tts.cli.remote import SAMPLE_RATE_HZ, remote_speech
 
-    params = {name: getattr(request, name) for name in _PARAMS if getattr(request, name) is not None}
+    params = dict(request.params)
     if request.lexicon is not None:
         params["lexicon"] = dict(read_entries(request.lexicon))
     text = request.text if request.text is not None else _in_a_thread(standard_input())

@@ -6,8 +6,8 @@ import dataclasses
 import re
 
 from realtime_tts.contract.location import STARTER_VOICE
-from realtime_tts.contract.policy import MAX_STEPS, MIN_STEPS
 from realtime_tts.contract.setting import setting
+from realtime_tts.contract.speech_params import MAX_FLOW_STEPS, MIN_FLOW_STEPS
 from realtime_tts.errors import ConfigError
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
@@ -44,7 +44,7 @@ class EngineOptions:
         choices=("off", "flow"),
     )
     flow_steps: int = setting(
-        0, "Default number of flow steps for requests that set none; 0: the model's.", minimum=0, maximum=MAX_STEPS
+        0, "Default number of flow steps for requests that set none; 0: the model's.", minimum=0, maximum=MAX_FLOW_STEPS
     )
     guidance_from: float = setting(
         1.0,
@@ -71,8 +71,8 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if not _DEVICE.fullmatch(self.device):
             raise ConfigError(f"device {self.device!r} is unknown: give auto, cpu, cuda or cuda:N", field="devices")
-        if self.flow_steps and not MIN_STEPS <= self.flow_steps <= MAX_STEPS:
-            message = f"flow_steps must be {MIN_STEPS} to {MAX_STEPS}, got {self.flow_steps}"
+        if self.flow_steps and not MIN_FLOW_STEPS <= self.flow_steps <= MAX_FLOW_STEPS:
+            message = f"flow_steps must be {MIN_FLOW_STEPS} to {MAX_FLOW_STEPS}, got {self.flow_steps}"
             raise ConfigError(message, field="flow_steps")
         if not 0.0 <= self.guidance_to < self.guidance_from <= 1.0:
             raise ConfigError(

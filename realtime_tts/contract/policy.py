@@ -9,18 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from realtime_tts.contract.speech_params import MAX_CFG, MAX_FLOW_STEPS, MIN_FLOW_STEPS
 from realtime_tts.errors import CheckpointError
 
 ZERO_SHOT_VOICE = "zero-shot"  # name of the voice that the model makes up
 CONTINUITIES = ("continuation", "reference")
-
-# Limits of what a client may request, checked in every dialect and by the engine.
-MIN_STEPS, MAX_STEPS = 2, 64  # flow steps; more would only delay other streams
-MAX_CFG = 10.0
-MAX_SEED = 2**53 - 1  # the largest integer that every JSON reader keeps exact
-MAX_INSTRUCTION_CHARS = 500
-MIN_SPEED, MAX_SPEED = 0.25, 4.0  # tempo of playback relative to the model's
-MAX_VOLUME = 2.0  # level relative to the model's; full scale is never exceeded
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -164,7 +157,9 @@ def _strings(values: Any, key: str) -> tuple[str, ...]:
 
 def _check(policy: ServingPolicy) -> None:
     rules = {
-        f"default_steps must be {MIN_STEPS} to {MAX_STEPS}": MIN_STEPS <= policy.default_steps <= MAX_STEPS,
+        f"default_steps must be {MIN_FLOW_STEPS} to {MAX_FLOW_STEPS}": MIN_FLOW_STEPS
+        <= policy.default_steps
+        <= MAX_FLOW_STEPS,
         f"default_cfg must be 0 to {MAX_CFG:g}": 0 <= policy.default_cfg <= MAX_CFG,
         f"continuity must be one of {', '.join(CONTINUITIES)}": policy.continuity in CONTINUITIES,
         "max_segment_chars must be positive": policy.max_segment_chars > 0,

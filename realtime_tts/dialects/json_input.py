@@ -126,12 +126,10 @@ class Fields:
             self._fail(name, "must be a list of strings")
         return [replace_surrogates(each) for each in value]
 
-    def optional_texts(self, name: str) -> tuple[tuple[str, str], ...] | None:
-        """Return the members of an object of strings, as pairs of name and value."""
+    def optional_texts(self, name: str) -> dict[str, str] | None:
+        """Return the members of an object of strings."""
         fields = self.optional_object(name)
-        return (
-            None if fields is None else tuple((replace_surrogates(each), fields.text(each)) for each in fields.names())
-        )
+        return None if fields is None else {replace_surrogates(each): fields.text(each) for each in fields.names()}
 
     def optional_text_or_object(self, name: str) -> str | Fields | None:
         value = self._get(name)

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from realtime_tts.audio.codecs import PACKET_CODECS, STREAM_CODECS, AudioFormat
+from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.json_input import Fields, load_object
+from realtime_tts.dialects.speech_request import read_params
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
     AudioPackets,
@@ -41,7 +42,6 @@ from realtime_tts.session.messages import (
     WarningMessage,
     Words,
 )
-from realtime_tts.session.settings import SpeechParams
 
 SUBPROTOCOL = "realtime-tts.v1"
 AUDIO_HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number, sequence, pts in samples
@@ -137,21 +137,7 @@ def _parse_audio(fields: Fields) -> AudioFormat | None:
 
 
 def _parse_params(fields: Fields) -> SpeechParams:
-    params = fields.optional_object("params") or Fields({})
-    return SpeechParams(
-        cfg=params.optional_number("cfg"),
-        steps=params.optional_integer("steps"),
-        seed=params.optional_integer("seed"),
-        language=params.optional_text("language"),
-        instructions=params.optional_text("instructions"),
-        mode=params.optional_text("mode"),
-        speed=params.optional_number("speed"),
-        volume=params.optional_number("volume"),
-        sentence_pause_ms=params.optional_number("sentence_pause_ms"),
-        lexicon=params.optional_texts("lexicon"),
-        adapter=params.optional_text("adapter"),
-        text_type=params.optional_text("text_type"),
-    )
+    return read_params(fields.optional_object("params") or Fields({}))
 
 
 _PARSERS: dict[str, Callable[[Fields], ClientMessage]] = {
@@ -187,13 +173,13 @@ def _render_started(m: SessionStarted) -> dict[str, Any]:
         "model": m.model,
         "voice": m.voice,
         "audio": _audio(m.audio),
-        "params": {name: getattr(params, name) for name in _TOLD_PARAMS},
+        "params": {name: params.get(name) for name in _TOLD_PARAMS},
         "limits": {name: getattr(limits, name) for name in limits.__slots__},
     }
 
 
 # Without the lexicon, which may be long and which the client has sent.
-_TOLD_PARAMS = [field.name for field in dataclasses.fields(SpeechParams) if field.name != "lexicon"]
+_TOLD_PARAMS = [name for name in SPEECH_PARAMS if name != "lexicon"]
 
 
 def _render_resumed(m: SessionResumed) -> dict[str, Any]:

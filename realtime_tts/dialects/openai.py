@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams
 from realtime_tts.dialects.json_input import Fields, load_object
-from realtime_tts.dialects.speech_request import SpeechRequest, unknown_field_notices
+from realtime_tts.dialects.speech_request import SpeechRequest, read_params, unknown_field_notices
 from realtime_tts.dialects.voice_wish import VoiceWish, parse_inline_voice
 from realtime_tts.errors import (
     Forbidden,
@@ -20,7 +21,6 @@ from realtime_tts.errors import (
     TextTooLong,
     UnsupportedAudioFormat,
 )
-from realtime_tts.session.settings import SpeechParams
 
 RATE_HZ = 24_000  # of all formats except Opus
 FORMATS = {
@@ -32,9 +32,30 @@ FORMATS = {
     "pcm": StreamFormat("raw", "pcm_s16le", RATE_HZ),
 }
 STREAM_FORMATS = ("audio", "sse")
-SPEEDS = (0.25, 4.0)
 INLINE_TTL_S = 60.0  # lifetime of a voice that was sent with a request, for the next sentences
 EVENT_STREAM = "text/event-stream"
+PARAM_NAMES = tuple(name for name in SPEECH_PARAMS if name != "mode")  # which is for text that is still being written
+BODY_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["input"],
+    "properties": {
+        "input": {"type": "string", "description": "Text to speak; at most the setting max_text_chars."},
+        "model": {"type": "string", "description": "Any name; the loaded model is used."},
+        "voice": {
+            "anyOf": [{"type": "string"}, {"type": "object"}],
+            "description": "A voice of this server or an alias; any other name means the default voice. Or an object: "
+            "an `id`; or a voice for this request, its recordings in base64: `reference`, `prompt`, `prompt_text`, "
+            "`consent`, `consent_by`, `consent_scope` (docs/guides/voices.md).",
+        },
+        "response_format": {
+            "enum": list(FORMATS),
+            "default": "mp3",
+            "description": "pcm: 24 kHz s16le mono without a header; opus: Ogg at 48 kHz; others: 24 kHz mono.",
+        },
+        "stream_format": {"enum": list(STREAM_FORMATS), "default": "audio"},
+        **{name: SPEECH_PARAMS[name].json_schema() for name in PARAM_NAMES},
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +83,12 @@ def parse_request(body: bytes) -> OpenAIRequest:
 def parse_form(form: Mapping[str, str], own_voice: VoiceWish) -> OpenAIRequest:
     """Parse a form with recordings for this request. Raises the errors of `parse_request`."""
     values: dict[str, Any] = dict(form)
-    for name in ("speed", "volume", "sentence_pause_ms"):
-        if name in form:
-            try:
-                values[name] = float(form[name])
-            except ValueError:
-                raise InvalidRequest(f"{name} must be a number", field=name) from None
+    for name, text in form.items():
+        kind = SPEECH_PARAMS[name].type if name in SPEECH_PARAMS else str
+        try:
+            values[name] = kind(text) if kind in (int, float) else text
+        except ValueError:
+            raise InvalidRequest(f"{name} must be a number", field=name) from None
     fields = Fields(values)
     if not own_voice.has_recordings:
         return _parse(fields, fields.optional_text("voice"), None)
@@ -95,26 +116,20 @@ def _parse(fields: Fields, voice: str | None, own_voice: VoiceWish | None) -> Op
         audio=FORMATS[name],
         voice=voice,
         model=fields.optional_text("model"),
-        params=SpeechParams(
-            speed=_parse_speed(fields),
-            instructions=fields.optional_text("instructions") or None,
-            language=fields.optional_text("language") or None,
-            volume=fields.optional_number("volume"),
-            sentence_pause_ms=fields.optional_number("sentence_pause_ms"),
-            lexicon=fields.optional_texts("lexicon"),
-            adapter=fields.optional_text("adapter"),
-            text_type=fields.optional_text("text_type"),
-        ),
+        params=_parse_params(fields),
         own_voice=own_voice,
     )
     return OpenAIRequest(speech, as_events=stream_format == "sse")
 
 
-def _parse_speed(fields: Fields) -> float | None:
-    speed = fields.optional_number("speed")
-    if speed is not None and not SPEEDS[0] <= speed <= SPEEDS[1]:
-        raise InvalidRequest(f"speed must be within {SPEEDS[0]:g} and {SPEEDS[1]:g}", field="speed")
-    return speed
+def _parse_params(fields: Fields) -> SpeechParams:
+    """Return the speech parameters. An empty language or description counts as none, as clients of OpenAI expect."""
+    params = read_params(fields, PARAM_NAMES)
+    if not params.get("language"):
+        params.pop("language", None)
+    if not params.get("instructions"):
+        params.pop("instructions", None)
+    return params
 
 
 # ---- answers -----------------------------------------------------------------------------------------------------
@@ -126,7 +141,7 @@ def problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
     is_too_long = isinstance(error, TextTooLong)
     if isinstance(error, InvalidRequest) and (is_too_long or status not in (404, 413)):
         status = 400
-    param = "input" if error.field == "text" else error.field  # the text's name in this dialect
+    param = "input" if error.field == "text" else (error.field or "").removeprefix("params.") or None
     code = "string_above_max_length" if is_too_long and param == "input" else error.code
     body = {"message": error.message, "type": _error_type(error), "param": param, "code": code}
     return status, {"error": body}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
 from realtime_tts.dialects.json_input import Fields
 from realtime_tts.dialects.voice_wish import VoiceWish
-from realtime_tts.session.settings import SpeechParams
 
 _MAX_NAMES, _MAX_NAME_CHARS = 8, 64  # in a notice
 
@@ -32,6 +34,23 @@ class SpeechRequest:
     own_voice: VoiceWish | None = None
     notices: tuple[str, ...] = ()
     dictionaries: tuple[str, ...] = ()
+
+
+_READERS: dict[Any, Callable[[Fields, str], object]] = {
+    int: Fields.optional_integer,
+    float: Fields.optional_number,
+    str: Fields.optional_text,
+    Mapping: Fields.optional_texts,
+}
+
+
+def read_params(fields: Fields, names: Iterable[str] = SPEECH_PARAMS) -> SpeechParams:
+    """Return the speech parameters among the fields. Their bounds are not checked here.
+
+    Raises:
+        InvalidMessage: a value of another type.
+    """
+    return given(**{name: _READERS[SPEECH_PARAMS[name].type](fields, name) for name in names})
 
 
 def unknown_field_notices(fields: Fields) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from realtime_tts.contract import frames
-from realtime_tts.contract.policy import MAX_CFG, MAX_INSTRUCTION_CHARS, MAX_SPEED, MAX_STEPS, MIN_SPEED, MIN_STEPS
+from realtime_tts.contract.speech_params import SPEECH_PARAMS
 from realtime_tts.engine.adapters import AdapterStore, EngineAdapter
 from realtime_tts.engine.continuity import Conditioning, Continuity
 from realtime_tts.engine.core.request import Request
@@ -123,12 +123,10 @@ def make_segment(
     instructions = _instructions(message, loaded)
     if message.encoding not in ("s16le", "f32le"):
         raise InvalidRequest("encoding must be s16le or f32le", field="encoding")
-    if message.steps is not None and not MIN_STEPS <= message.steps <= MAX_STEPS:
-        raise InvalidRequest(f"steps must be {MIN_STEPS} to {MAX_STEPS}", field="steps")
-    if message.cfg is not None and not 0.0 <= message.cfg <= MAX_CFG:
-        raise InvalidRequest(f"cfg must be 0 to {MAX_CFG:g}", field="cfg")
-    if not MIN_SPEED <= message.speed <= MAX_SPEED:
-        raise InvalidRequest(f"speed must be {MIN_SPEED:g} to {MAX_SPEED:g}", field="speed")
+    params = {"steps": message.steps, "cfg": message.cfg, "speed": message.speed, "instructions": message.instructions}
+    for name, value in params.items():
+        if value is not None:
+            SPEECH_PARAMS[name].check(name, value)
     default_flow_steps = loaded.policy.default_steps
     steps = default_flow_steps if message.steps is None else message.steps
     voice, adapter = voices.get(message.voice, message.tenant), adapters.get(message.adapter)
@@ -182,8 +180,6 @@ def _instructions(message: frames.Generate, loaded: LoadedModel) -> str:
         return ""
     if not loaded.supports_instructions:
         raise InvalidRequest("this model takes no instructions", field="instructions")
-    if len(message.instructions) > MAX_INSTRUCTION_CHARS:
-        raise InvalidRequest(f"instructions may have {MAX_INSTRUCTION_CHARS} characters", field="instructions")
     return "(" + " ".join(message.instructions.translate(_BRACKETS).split()) + ")"
 
 

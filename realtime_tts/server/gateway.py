@@ -211,7 +211,7 @@ class Gateway:
             voice_aliases=dict(config.voices.voice_aliases),
             name_of=self.voices.name_of,
             adapters=self.adapters.names,
-            max_steps=config.limits.max_flow_steps,
+            max_flow_steps=config.limits.max_flow_steps,
         )
         return Catalogue(ready, defaults, config.limits.max_text_chars, config.voices.voice_consent)
 

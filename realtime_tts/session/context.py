@@ -79,7 +79,7 @@ class Context:
         self.number = started.number
         self.settings = settings
         self.state = ContextState.QUEUED
-        self.sender = ContextSender(started, settings.speed)
+        self.sender = ContextSender(started, settings.params["speed"])
         self.ended = False
         self.audio_complete = False
         self.num_segments = 0
@@ -87,7 +87,8 @@ class Context:
         self.num_flushes = 0
         self.engine = EngineSide(events, self.id, self.number, settings)
         self._max_text_chars = max_text_chars
-        self._lexicon_bytes = sum(text_bytes(word) + text_bytes(said) for word, said in settings.lexicon)
+        lexicon = settings.params.get("lexicon", {})
+        self._lexicon_bytes = sum(text_bytes(word) + text_bytes(said) for word, said in lexicon.items())
         self.text = ContextText(planner)
         self._num_spoken = 0  # segments spoken to their end
         self._first_text_at: float | None = None

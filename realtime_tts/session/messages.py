@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
-from realtime_tts.session.settings import ContextSettings, Limits, SpeechParams
+from realtime_tts.contract.speech_params import SpeechParams
+from realtime_tts.session.settings import ContextSettings, Limits
 from realtime_tts.text.planner import Segment
 
 # ---- client → server ---------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from realtime_tts.session.memory import (
 )
 from realtime_tts.session.planning import Planner
 from realtime_tts.session.sender import SenderCrash, SessionSender
-from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig, SpeechParams
+from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig
 
 AHEAD_MS = 1000.0  # lead from which a delay of some 10 ms is harmless
 PLAN_CHARS = 32  # characters planned before other sessions get their turn: one stretch
@@ -216,8 +216,9 @@ class Session:
     def _announce(self, settled: ContextSettings) -> None:
         """Report the session's effective defaults. A seed that the client left open differs from context to context."""
         self._announced = True
-        left_open = {"seed": self._defaults.params.seed, "lexicon": None}
-        params = SpeechParams(**{name: left_open.get(name, getattr(settled, name)) for name in SpeechParams.__slots__})
+        params = settled.params.copy()
+        if "seed" not in self._defaults.params:
+            del params["seed"]
         limits = self.config.limits
         started = messages.SessionStarted(
             self.session_id, self.config.model, settled.voice, settled.audio, params, limits
@@ -248,7 +249,7 @@ class Session:
             sequence=0,
             number=self._contexts.take_number(),
             voice=settings.voice,
-            seed=settings.seed,
+            seed=settings.params["seed"],
             audio=settings.audio,
         )
         context = Context(started, settings, planner, self._events, self.config.max_text_chars)

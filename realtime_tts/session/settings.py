@@ -2,41 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from realtime_tts.audio.codecs import AudioFormat
-
-# How incoming text is spoken: "live" from its first words on, "clause" clause by clause.
-MODES = ("live", "clause")
-MAX_SENTENCE_PAUSE_MS = 3000.0
-TEXT_TYPES = ("auto", "text", "ssml")  # auto: SSML if the text begins like it
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechParams:
-    """Parameters of speech. None leaves the choice to the session, then to the server, then to the model.
-
-    mode: one of `MODES`.
-    speed: tempo factor, with the pitch kept; 1: the model's own tempo.
-    volume: factor on the samples; 1: the model's own level.
-    sentence_pause_ms: silence added between sentences, ms.
-    lexicon: pairs of a word and its respelling.
-    adapter: name of a loaded adapter; "": none, even if the session has one.
-    text_type: one of `TEXT_TYPES`.
-    """
-
-    cfg: float | None = None
-    steps: int | None = None
-    seed: int | None = None
-    language: str | None = None
-    instructions: str | None = None
-    mode: str | None = None
-    speed: float | None = None
-    volume: float | None = None
-    sentence_pause_ms: float | None = None
-    lexicon: tuple[tuple[str, str], ...] | None = None
-    adapter: str | None = None
-    text_type: str | None = None
+from realtime_tts.contract.speech_params import SpeechParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +14,17 @@ class Choices:
 
     voice: str | None = None
     audio: AudioFormat | None = None
-    params: SpeechParams = SpeechParams()
+    params: SpeechParams = field(default_factory=SpeechParams)
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSettings:
-    """Settings of one context, all choices made."""
+    """Settings of one context, all choices made. `params` has every parameter, except for `instructions`, `adapter` and
+    `lexicon` where there are none."""
 
     voice: str
     audio: AudioFormat
-    seed: int
-    cfg: float
-    steps: int
-    language: str
-    mode: str
-    instructions: str | None = None
-    speed: float = 1.0
-    volume: float = 1.0
-    sentence_pause_ms: float = 0.0
-    lexicon: tuple[tuple[str, str], ...] = ()
-    adapter: str | None = None
-    text_type: str = "auto"
+    params: SpeechParams
 
 
 @dataclass(frozen=True, slots=True)

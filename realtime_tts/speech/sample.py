@@ -39,7 +39,7 @@ async def speak_sample(
     """
     name = f"sample.{secrets.token_hex(8)}"
     speaker = Speaker(engine, name, settings, tenant=tenant, paced=False, max_length_s=_MAX_S)
-    text = sentence_of(settings.language)
+    text = sentence_of(settings.params["language"])
     feeder = asyncio.ensure_future(speak_text(TextSource(text), defaults.make_planner(settings), speaker))
     try:
         return b"".join([piece.pcm async for piece in speaker]), speaker.sample_rate_hz

@@ -15,7 +15,8 @@ from functools import partial
 from realtime_tts.audio.filters import StreamTempo
 from realtime_tts.audio.volume import at_volume
 from realtime_tts.contract import frames
-from realtime_tts.contract.policy import MAX_SPEED, MIN_SPEED, ZERO_SHOT_VOICE, ServingPolicy
+from realtime_tts.contract.policy import ZERO_SHOT_VOICE, ServingPolicy
+from realtime_tts.contract.speech_params import MAX_SPEED, MIN_SPEED
 from realtime_tts.errors import error_from_code
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.silence import Silence, SilencePace
@@ -86,7 +87,9 @@ class Speaker:
         self._patch_samples = engine.ready.patch_samples
         policy = ServingPolicy.from_map(engine.ready.policy)
         self._leaves_onset_out = policy.onset_db is not None
-        self._work = max(1.0, settings.steps / policy.default_steps)  # of a patch, as the engine's scheduler counts
+        self._work = max(
+            1.0, settings.params["steps"] / policy.default_steps
+        )  # of a patch, as the engine's scheduler counts
         self._max_samples = None if max_length_s is None else round(max_length_s * self.sample_rate_hz)
         self._bytes_left = None if self._max_samples is None else SAMPLE_BYTES[encoding] * self._max_samples
         self._waiting: collections.deque[tuple[Segment, int]] = collections.deque()
@@ -238,7 +241,7 @@ class Speaker:
 
     def _at_volume(self, pcm: bytes) -> bytes:
         segment = self._submitted[0][0]
-        volume = self._settings.volume * segment.volume
+        volume = self._settings.params["volume"] * segment.volume
         if volume == 1.0 or not pcm or segment.silence_ms:
             return pcm
         return at_volume(pcm, volume, self._encoding)
@@ -278,7 +281,7 @@ class Speaker:
             self._pace.interrupted()
 
     def _speed_of(self, segment: Segment) -> float:
-        return max(MIN_SPEED, min(MAX_SPEED, self._settings.speed * segment.speed))
+        return max(MIN_SPEED, min(MAX_SPEED, self._settings.params["speed"] * segment.speed))
 
     def _max_patches(self, speed: float) -> int | None:
         if self._max_samples is None:
@@ -315,18 +318,18 @@ class Speaker:
         return f"{self._context_id}/{segment.index}"
 
     def _request(self, segment: Segment, priority: int) -> frames.Generate:
-        settings, speed = self._settings, self._speed_of(segment)
+        settings, params, speed = self._settings, self._settings.params, self._speed_of(segment)
         return frames.Generate(
             request_id=self._request_id(segment),
             context_id=self._context_id,
             text=segment.text,
             voice=None if settings.voice == ZERO_SHOT_VOICE else settings.voice,
-            adapter=settings.adapter,
-            seed=settings.seed,
+            adapter=params.get("adapter"),
+            seed=params["seed"],
             segment=self._num_spoken,
-            instructions=settings.instructions,
-            cfg=settings.cfg,
-            steps=settings.steps,
+            instructions=params.get("instructions"),
+            cfg=params["cfg"],
+            steps=params["steps"],
             max_patches=self._max_patches(speed),
             encoding=self._encoding,
             tenant=self._tenant,

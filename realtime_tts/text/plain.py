@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 import regex
 
+from realtime_tts.contract.speech_params import MAX_SPEED, MAX_VOLUME, MIN_SPEED
 from realtime_tts.text.marks import MAX_SUBSTITUTED_CHARS, Break, Decoded, Pause, Piece, Tag, substituted
 from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, STRENGTHS_MS, pause_ms
 
 MAX_TAG_CHARS = 64
-_MAX_SPEED, _MIN_SPEED, _MAX_VOLUME = 4.0, 0.25, 2.0
 # Of Cartesia (laughter) and ElevenLabs. Not those that VoxCPM2 itself was trained with, such as [laughing] and [sigh].
 _DIRECTIONS = (
     "angry|annoyed|appalled|applause|chuckles|clapping|clears throat|coughs|crying|curious|excited|exhales|"
@@ -110,9 +110,9 @@ class PlainReader:
             ratio = 1.0 if match["slash"] else _ratio(match["attributes"])
             if ratio is not None:
                 if name == "speed":
-                    self._speed = min(max(ratio, _MIN_SPEED), _MAX_SPEED)
+                    self._speed = min(max(ratio, MIN_SPEED), MAX_SPEED)
                 else:
-                    self._volume = min(ratio, _MAX_VOLUME)
+                    self._volume = min(ratio, MAX_VOLUME)
                 yield Break(False, self._speed, self._volume)
         # Words that only a tag stands between stay two; what is spelt out is followed at once by what belongs to it.
         yield Tag(num_chars) if name == "spell" and match["slash"] else Decoded(" ", num_chars)

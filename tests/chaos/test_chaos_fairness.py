@@ -20,7 +20,7 @@ from raw_http import port_of
 from websockets.exceptions import WebSocketException
 
 from realtime_tts.bench.native_stream import open_stream, speak
-from realtime_tts.contract.policy import MAX_STEPS
+from realtime_tts.contract.speech_params import MAX_FLOW_STEPS
 
 NUM_CONNECTIONS = 128
 SLOW_TEXT = "It takes a few seconds until all of this has been said. " * 5
@@ -96,7 +96,7 @@ async def _speak_slowly(site: Site, name: str, end: float) -> int:
     num_turns = 0
     while time.monotonic() < end:
         with contextlib.suppress(OSError, WebSocketException):
-            async with await open_stream(site.ws_url, api_key=site.key, params={"steps": MAX_STEPS}) as socket:
+            async with await open_stream(site.ws_url, api_key=site.key, params={"steps": MAX_FLOW_STEPS}) as socket:
                 num_turns += 1
                 await asyncio.wait_for(speak(socket, name, SLOW_TEXT), max(0.0, end - time.monotonic()))
     return num_turns

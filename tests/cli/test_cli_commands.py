@@ -266,9 +266,9 @@ def test_say_tells_what_it_leaves_out(server: GatewayHarness, tmp_path: Path) ->
 
 
 def test_say_tells_a_servers_refusal(server: GatewayHarness, program: Program) -> None:
-    status, lines = program("say", "hi", "--url", server.url, "-o", "-", "--steps", "5000")
+    status, lines = program("say", "hi", "--url", server.url, "-o", "-", "--adapter", "missing")
     assert status == 1
-    assert lines[-1].startswith("Error: steps must be within")
+    assert lines[-1].startswith("Error: unknown adapter 'missing'")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.dialects.cartesia import requests as cartesia
 from realtime_tts.dialects.cartesia.errors import cartesia_problem
 from realtime_tts.dialects.cartesia.voices import voice_entry, voices_page
@@ -17,7 +18,6 @@ from realtime_tts.dialects.deepgram import requests as deepgram
 from realtime_tts.dialects.deepgram.errors import deepgram_problem
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import InvalidRequest, Overloaded, UnsupportedAudioFormat
-from realtime_tts.session.settings import SpeechParams
 
 WAV = {"container": "wav", "encoding": "pcm_f32le", "sample_rate": 44_100}
 
@@ -56,7 +56,7 @@ def test_cartesia_is_told_what_is_ignored() -> None:
         generation_config={"volume": 2, "emotion": "sad"}, pronunciation_dict_id="p", normalization="auto", save=True
     )
     ignored = ("emotion", "save")
-    assert asked.speech.params.volume == 2
+    assert asked.speech.params["volume"] == 2
     assert asked.speech.dictionaries == ("p",)
     assert asked.speech.notices == tuple(f"{name} is ignored" for name in ignored)
 

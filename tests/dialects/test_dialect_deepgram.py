@@ -99,7 +99,7 @@ def test_the_address_says_voice_and_format(query: dict[str, str], voice: str | N
 def test_the_address_says_how_fast() -> None:
     [text] = parse(DeepgramDialect({"speed": "1.25"}, "r1", "starter"), "Speak", text="Hi ")
     assert isinstance(text, Text)
-    assert text.params.speed == 1.25
+    assert text.params["speed"] == 1.25
 
 
 @pytest.mark.parametrize(

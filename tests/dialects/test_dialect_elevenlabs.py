@@ -10,13 +10,14 @@ import pytest
 from session_driver import Driver
 
 from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.dialects.base import Dialect
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.formats import parse_packet_format
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect
 from realtime_tts.errors import InvalidMessage, InvalidRequest, Overloaded, Unauthorized, UnsupportedAudioFormat
 from realtime_tts.session.messages import CancelRequest, End, Flush, Leave, Ping, StartSpeech, Text
-from realtime_tts.session.settings import SessionConfig, SpeechParams
+from realtime_tts.session.settings import SessionConfig
 
 MAX_BYTES = 64 * 1024
 

@@ -9,6 +9,7 @@ import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
+from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.dialects.base import Dialect
 from realtime_tts.dialects.native import AUDIO_HEADER, NativeDialect
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
@@ -40,7 +41,7 @@ from realtime_tts.session.messages import (
     WarningMessage,
     Words,
 )
-from realtime_tts.session.settings import Limits, SessionConfig, SpeechParams
+from realtime_tts.session.settings import Limits, SessionConfig
 
 OPUS = AudioFormat()
 
@@ -65,7 +66,7 @@ def serialize(message: ServerMessage) -> str | bytes:
         (
             '{"type":"session.start","voice":"slt","audio":{"codec":"pcm_s16le","sample_rate":16000,"frame_ms":40},'
             '"params":{"cfg":2,"steps":10,"seed":null,"language":"en"}}',
-            StartSession("slt", AudioFormat("pcm_s16le", 16_000, 40), SpeechParams(2.0, 10, None, "en")),
+            StartSession("slt", AudioFormat("pcm_s16le", 16_000, 40), SpeechParams(cfg=2.0, steps=10, language="en")),
         ),
         (
             '{"type":"session.start","audio":{"bitrate":24000,"dtx":true,"fec":true}}',
@@ -84,7 +85,7 @@ def serialize(message: ServerMessage) -> str | bytes:
                 "c",
                 "a",
                 params=SpeechParams(
-                    volume=0.5, sentence_pause_ms=250.0, adapter="", lexicon=(("nginx", "engine x"), ("\ufffd", "b"))
+                    volume=0.5, sentence_pause_ms=250.0, adapter="", lexicon={"nginx": "engine x", "\ufffd": "b"}
                 ),
             ),
         ),

@@ -60,7 +60,7 @@ def test_all_that_can_be_asked_for() -> None:
     speech = wanted.speech
     assert (speech.text, speech.voice, speech.model) == (" Hi there ", "alloy", "gpt-4o-mini-tts")
     assert speech.audio.container == "flac"
-    assert (speech.params.instructions, speech.params.speed) == ("slowly", 1.5)
+    assert speech.params == {"instructions": "slowly", "speed": 1.5}
     assert speech.notices == ("unknown fields are ignored: 'something'",)
 
 
@@ -84,8 +84,6 @@ def test_a_field_that_is_null_is_absent() -> None:
         ({"input": "a", "response_format": "ogg"}, UnsupportedAudioFormat, "response_format"),
         ({"input": "a", "response_format": 1}, InvalidMessage, "response_format"),
         ({"input": "a", "stream_format": "xml"}, InvalidRequest, "stream_format"),
-        ({"input": "a", "speed": 5}, InvalidRequest, "speed"),
-        ({"input": "a", "speed": 0.2}, InvalidRequest, "speed"),
         ({"input": "a", "speed": "fast"}, InvalidMessage, "speed"),
         ({"input": "a", "speed": True}, InvalidMessage, "speed"),
         ({"input": "a", "voice": 5}, InvalidMessage, "voice"),

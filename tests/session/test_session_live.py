@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from session_driver import Driver, FakePlanner, resolve
 
 from realtime_tts.audio.packets import Packets
+from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.errors import EngineLost
 from realtime_tts.session.context import MAX_UNSPOKEN
 from realtime_tts.session.context_text import ContextText
@@ -35,7 +36,7 @@ from realtime_tts.session.messages import (
     Words,
 )
 from realtime_tts.session.session import Session
-from realtime_tts.session.settings import SessionConfig, SpeechParams
+from realtime_tts.session.settings import SessionConfig
 from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.planner import Segment
 
@@ -234,7 +235,7 @@ class Turn:
             "s",
             SessionConfig(max_session_bytes=10**7, idle_timeout_s=1e9),
             resolve=resolve,
-            make_planner=lambda settings: planners.make("en", live=settings.mode == "live"),
+            make_planner=lambda settings: planners.make("en", live=settings.params["mode"] == "live"),
             now=self.now,
         )
 

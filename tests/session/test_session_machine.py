@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from session_driver import MS_PER_CHAR, FakePlanner, FakeSegment, numbered_packets, one_by_one, resolve
 
+from realtime_tts.contract.speech_params import MODES, SpeechParams
 from realtime_tts.dialects.native import NativeDialect
 from realtime_tts.errors import EngineLost
 from realtime_tts.session.connection import SessionState
@@ -52,7 +53,7 @@ from realtime_tts.session.messages import (
     Words,
 )
 from realtime_tts.session.session import Session
-from realtime_tts.session.settings import MODES, SessionConfig, SpeechParams
+from realtime_tts.session.settings import SessionConfig
 
 FRAME_MS = 20
 PICKS = st.integers(0, 4)
@@ -195,7 +196,7 @@ class SessionMachine(RuleBasedStateMachine):
             "s",
             self.config,
             resolve=resolve,
-            make_planner=lambda settings: BrittlePlanner(self.faults, settings.mode == "live"),
+            make_planner=lambda settings: BrittlePlanner(self.faults, settings.params["mode"] == "live"),
             now=self.now,
         )
         self.client: dict[str, Heard] = {}

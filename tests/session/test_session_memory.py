@@ -11,6 +11,7 @@ from session_driver import Driver
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
+from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.session.connection import SessionState
 from realtime_tts.session.messages import (
     AudioPackets,
@@ -30,7 +31,6 @@ from realtime_tts.session.messages import (
     Text,
 )
 from realtime_tts.session.resume import ResumeBuffer
-from realtime_tts.session.settings import SpeechParams
 
 MAX_BYTES = 200_000
 ID = "i" * 100
@@ -132,7 +132,7 @@ def test_finished_contexts_are_forgotten_before_anybody_is_closed(make_driver: C
 
 def test_a_lexicon_counts_as_long_as_its_context(make_driver: Callable[..., Driver]) -> None:
     driver = make_driver(max_session_bytes=MAX_BYTES)
-    entries = tuple((f"{number}" + "汉" * 60, "字" * 200) for number in range(100))
+    entries = {f"{number}" + "汉" * 60: "字" * 200 for number in range(100)}
     held = driver.session.held_bytes
     driver.receive(Text("c", "Hello.", params=SpeechParams(lexicon=entries)))
     assert driver.session.held_bytes - held > 2 * 100 * 260

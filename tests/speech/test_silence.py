@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
+from context_settings import context_settings
 from fake_worker import fake_worker_command
 
-from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.contract import frames
-from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.silence import SilencePace
 from realtime_tts.speech.speaker import Speaker
 from realtime_tts.text.planner import Segment
@@ -22,7 +20,7 @@ from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec
 
 RATE_HZ = 16_000
-SETTINGS = ContextSettings("slt", AudioFormat(), seed=3, cfg=2.0, steps=6, language="en", mode="clause")
+SETTINGS = context_settings()
 
 
 @pytest_asyncio.fixture
@@ -104,7 +102,7 @@ async def test_what_was_heard_of_silence_is_not_told_to_the_engine(
 
 
 async def test_silence_is_as_long_at_any_speed(engine: EngineClient) -> None:
-    settings = dataclasses.replace(SETTINGS, speed=1.25)
+    settings = context_settings(speed=1.25)
     speaker = Speaker(engine, "context", settings, paced=False)
     for segment in (speech(0, "twelve chars"), silence(1, 410), speech(2, "four")):
         speaker.add(segment)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
+from context_settings import context_settings
 from fake_worker import fake_worker_command
 
-from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.errors import Draining, EngineLost, NumericalError, VoiceNotFound
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
@@ -23,7 +23,7 @@ from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec
 
 PATCH_SAMPLES = 2560
-SETTINGS = ContextSettings("slt", AudioFormat(), seed=3, cfg=2.0, steps=6, language="en", mode="clause")
+SETTINGS = context_settings()
 
 
 @pytest_asyncio.fixture

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import math
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from context_settings import context_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.contract import frames
 from realtime_tts.session.alignment import WordAligner
-from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.planner import Segment
@@ -23,7 +21,7 @@ from realtime_tts.workers.client import EngineClient
 
 RATE_HZ, PATCH_SAMPLES, LAG_MS = 16_000, 2560, 80.0
 PATCH_MS = 160.0
-SETTINGS = ContextSettings("slt", AudioFormat(), seed=3, cfg=2.0, steps=6, language="en", mode="clause")
+SETTINGS = context_settings()
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
 
@@ -72,7 +70,7 @@ async def spoken(
     segments: list[Segment], speed: float, volume: float = 1.0, **options: Any
 ) -> tuple[list[Piece], ScriptedEngine]:
     engine = ScriptedEngine()
-    settings = dataclasses.replace(SETTINGS, speed=speed, volume=volume)
+    settings = context_settings(speed=speed, volume=volume)
     speaker = Speaker(cast(EngineClient, engine), "c", settings, **options)
     for segment in segments:
         speaker.add(segment)

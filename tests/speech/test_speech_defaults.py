@@ -10,9 +10,9 @@ import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.contract import frames
-from realtime_tts.contract.policy import MAX_STEPS
+from realtime_tts.contract.speech_params import MAX_FLOW_STEPS, SpeechParams, with_defaults
 from realtime_tts.errors import BadLexicon, ConfigError, InvalidRequest, UnsupportedLanguage, VoiceNotFound
-from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
+from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.lexicons import Lexicons, read_lexicon
 
@@ -24,7 +24,7 @@ OPEN = Choices()
 @pytest.fixture
 def make_defaults() -> Callable[..., SpeechDefaults]:
     def make(
-        language: str = "en", lexicons: Lexicons | None = None, max_steps: int = MAX_STEPS, **fields: Any
+        language: str = "en", lexicons: Lexicons | None = None, max_flow_steps: int = MAX_FLOW_STEPS, **fields: Any
     ) -> SpeechDefaults:
         given = {"voices": VOICES, "default_voice": "slt", "policy": POLICY, **fields}
         ready = frames.Ready("m", "cpu", "float32", "eager", 16_000, 2560, **given)
@@ -34,7 +34,7 @@ def make_defaults() -> Callable[..., SpeechDefaults]:
             voices=lambda tenant: [*names, "mine"] if tenant == "owner" else names,
             language=language,
             lexicons=lexicons,
-            max_steps=max_steps,
+            max_flow_steps=max_flow_steps,
             stall_flush_s=None,
             draw_seed=lambda: 99,
             voice_aliases={"rachel": "rms", "slt": "rms", "gone": "none", "own": "mine"},
@@ -49,7 +49,8 @@ def defaults(make_defaults: Callable[..., SpeechDefaults]) -> SpeechDefaults:
 
 
 def test_what_nobody_chose_is_the_models(defaults: SpeechDefaults) -> None:
-    assert defaults.resolve(OPEN, OPEN) == ContextSettings("slt", AudioFormat(), 99, 1.5, 4, "en", "clause")
+    params = SpeechParams(seed=99, cfg=1.5, steps=4, language="en", mode="clause", sentence_pause_ms=0.0)
+    assert defaults.resolve(OPEN, OPEN) == ContextSettings("slt", AudioFormat(), with_defaults(params))
 
 
 def test_a_message_goes_before_the_session_and_that_before_the_model(defaults: SpeechDefaults) -> None:
@@ -58,16 +59,17 @@ def test_a_message_goes_before_the_session_and_that_before_the_model(defaults: S
         "rms", pcm, SpeechParams(cfg=0.0, steps=9, seed=0, language="de", instructions="slow", mode="live")
     )
     message = Choices("slt", None, SpeechParams(steps=2))
-    assert defaults.resolve(session, message) == ContextSettings("slt", pcm, 0, 0.0, 2, "de", "live", "slow")
+    params = with_defaults(session.params | message.params | SpeechParams(sentence_pause_ms=0.0))
+    assert defaults.resolve(session, message) == ContextSettings("slt", pcm, params)
 
 
 def test_flow_steps_are_bounded_and_the_models_own_number_always_may(
     make_defaults: Callable[..., SpeechDefaults],
 ) -> None:
-    for max_steps, allowed in ((12, 12), (2, POLICY["default_steps"])):
-        defaults = make_defaults(max_steps=max_steps)
-        assert defaults.resolve(OPEN, Choices(params=SpeechParams(steps=allowed))).steps == allowed
-        with pytest.raises(InvalidRequest, match=f"steps must be within 2 and {allowed}"):
+    for max_flow_steps, allowed in ((12, 12), (2, POLICY["default_steps"])):
+        defaults = make_defaults(max_flow_steps=max_flow_steps)
+        assert defaults.resolve(OPEN, Choices(params=SpeechParams(steps=allowed))).params["steps"] == allowed
+        with pytest.raises(InvalidRequest, match=f"steps must be between 2 and {allowed}, got {allowed + 1}"):
             defaults.resolve(OPEN, Choices(params=SpeechParams(steps=allowed + 1)))
 
 
@@ -97,7 +99,7 @@ def test_clients_of_other_services_get_the_default_voice_for_names_of_theirs(def
 
 @pytest.mark.parametrize("name", ["de", "DE", "de-AT", "de_CH"])
 def test_a_language_may_name_its_region(defaults: SpeechDefaults, name: str) -> None:
-    assert defaults.resolve(OPEN, Choices(params=SpeechParams(language=name))).language == "de"
+    assert defaults.resolve(OPEN, Choices(params=SpeechParams(language=name))).params["language"] == "de"
 
 
 def test_a_language_that_the_model_does_not_speak_is_refused(make_defaults: Callable[..., SpeechDefaults]) -> None:
@@ -105,7 +107,7 @@ def test_a_language_that_the_model_does_not_speak_is_refused(make_defaults: Call
     with pytest.raises(UnsupportedLanguage, match="en, de") as caught:
         make_defaults().resolve(OPEN, french)
     assert caught.value.field == "params.language"
-    assert make_defaults(policy={}).resolve(OPEN, french).language == "fr"  # the model does not say
+    assert make_defaults(policy={}).resolve(OPEN, french).params["language"] == "fr"  # the model does not say
     for nonsense in ("", "e", "en us", "english language", "-en", "en-", "én"):
         with pytest.raises(UnsupportedLanguage, match="BCP 47"):
             make_defaults(policy={}).resolve(OPEN, Choices(params=SpeechParams(language=nonsense)))
@@ -139,9 +141,10 @@ def test_params_out_of_bounds_are_refused(defaults: SpeechDefaults, params: Spee
 
 
 def test_the_bounds_themselves_are_within(defaults: SpeechDefaults) -> None:
-    for params in (SpeechParams(0.0, 2, 0), SpeechParams(10.0, 64, 2**53 - 1, instructions="x" * 500)):
+    low, high = SpeechParams(cfg=0.0, steps=2, seed=0), SpeechParams(cfg=10.0, steps=64, seed=2**53 - 1)
+    for params in (low, high, SpeechParams(instructions="x" * 500)):
         settled = defaults.resolve(OPEN, Choices(params=params))
-        assert (settled.cfg, settled.steps, settled.seed) == (params.cfg, params.steps, params.seed)
+        assert settled.params.items() >= params.items()
 
 
 @pytest.mark.parametrize(("name", "voice"), [("rachel", "rms"), ("slt", "slt"), ("own", "mine")])
@@ -173,17 +176,17 @@ def test_of_one_word_the_callers_own_lexicon_counts_then_its_keys_then_everybody
         planner = defaults.make_planner(defaults.resolve(OPEN, Choices(params=SpeechParams(**params))), tenant)
         return "".join(segment.text for segment in [*planner.push("alpha beta gamma", 0.0), *planner.end(0.0)])
 
-    assert spoken("0123456789ab", lexicon=(("alpha", "own"),)) == "own key common"
+    assert spoken("0123456789ab", lexicon={"alpha": "own"}) == "own key common"
     assert spoken("0123456789ab") == "key key common"
-    assert spoken("", lexicon=(("alpha", "own"),)) == "own common common"
-    assert make_defaults().resolve(OPEN, OPEN).lexicon == ()
+    assert spoken("", lexicon={"alpha": "own"}) == "own common common"
+    assert make_defaults().resolve(OPEN, OPEN).params.get("lexicon") is None
 
 
 def test_a_lexicon_that_cannot_be_is_refused_before_anything_is_spoken(
     make_defaults: Callable[..., SpeechDefaults], tmp_path: Path
 ) -> None:
     with pytest.raises(BadLexicon):
-        make_defaults().resolve(OPEN, Choices(params=SpeechParams(lexicon=(("word", "!"),))))
+        make_defaults().resolve(OPEN, Choices(params=SpeechParams(lexicon={"word": "!"})))
     broken = tmp_path / "broken.json"
     broken.write_bytes(b"\xff")
     for path in (broken, tmp_path / "missing.json", tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
+from realtime_tts.contract.speech_params import SpeechParams, with_defaults
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError, VoiceNotFound
 from realtime_tts.session.messages import AudioPackets, ServerMessage, Text
 from realtime_tts.session.session import Session
@@ -124,20 +125,19 @@ class FakePlanner:
         )
 
 
+DEFAULTS = SpeechParams(seed=7, cfg=2.0, steps=10, language="en", mode="clause", sentence_pause_ms=0.0)
+
+
 def resolve(defaults: Choices, overrides: Choices) -> ContextSettings:
     """Knows every voice but "nobody", and no step count below 2."""
     voice = overrides.voice or defaults.voice or "amber"
     if voice == "nobody":
         raise VoiceNotFound("no such voice", field="voice")
-    over, under = overrides.params, defaults.params
-    steps = next((steps for steps in (over.steps, under.steps) if steps is not None), 10)
-    if steps < 2:
+    params = with_defaults(DEFAULTS | defaults.params | overrides.params)
+    if params["steps"] < 2:
         raise InvalidRequest("steps must be 2 or more", field="params.steps")
     audio = overrides.audio or defaults.audio or AudioFormat()
-    mode = over.mode or under.mode or "clause"
-    lexicon = over.lexicon or under.lexicon or ()
-    seed, cfg, language = over.seed or 7, under.cfg or 2.0, over.language or "en"
-    return ContextSettings(voice, audio, seed, cfg, steps, language, mode, lexicon=lexicon)
+    return ContextSettings(voice, audio, params)
 
 
 def numbered_packets(first: int, num_packets: int) -> Packets:
@@ -173,7 +173,7 @@ class Driver:
             "s1",
             config,
             resolve=resolve,
-            make_planner=lambda settings: FakePlanner(stall_s, settings.mode == "live"),
+            make_planner=lambda settings: FakePlanner(stall_s, settings.params["mode"] == "live"),
             refuse=refuse,
             now=self.now,
         )

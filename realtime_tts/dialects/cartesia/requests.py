@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.stream_format import StreamFormat, possible_mp3_bitrate
+from realtime_tts.contract.speech_params import SpeechParams, given
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices, unknown_field_notices
 from realtime_tts.errors import InvalidMessage, InvalidRequest, UnsupportedAudioFormat
-from realtime_tts.session.settings import SpeechParams
 
 CODECS = {"pcm_s16le": "pcm_s16le", "pcm_f32le": "pcm_f32le", "pcm_mulaw": "mulaw", "pcm_alaw": "alaw"}
 CONTAINERS = ("raw", "wav", "mp3")
@@ -66,7 +66,7 @@ def read_params(fields: Fields) -> SpeechParams:
     language, locale = fields.optional_text("language"), fields.optional_text("locale")
     if language is not None and locale is not None and language != locale:
         raise InvalidMessage("a request has a language or a locale, not both", field="locale")
-    return SpeechParams(
+    return given(
         language=language or locale or None, speed=_read_speed(fields), volume=_config(fields).optional_number("volume")
     )
 

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.base import Habits, joined_notices
 from realtime_tts.dialects.cartesia import events
 from realtime_tts.dialects.cartesia.events import WordTimes
@@ -122,7 +123,7 @@ class CartesiaDialect:
         """Return the message that opens a context, without its text; None if it is open. Later options are ignored."""
         if context_id in self._contexts:
             return None
-        params = replace(read_params(fields), adapter=self._adapter_of(fields.optional_text("model_id")))
+        params = read_params(fields) | given(adapter=self._adapter_of(fields.optional_text("model_id")))
         audio, dictionaries = read_raw_format(fields), read_dictionaries(fields)
         return Text(context_id, "", voice=read_voice(fields), audio=audio, params=params, dictionaries=dictionaries)
 

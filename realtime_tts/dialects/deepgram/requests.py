@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.stream_format import StreamFormat, possible_mp3_bitrate
+from realtime_tts.contract.speech_params import SpeechParams, given
 from realtime_tts.dialects.json_input import load_object
 from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices, unknown_field_notices
 from realtime_tts.errors import InvalidRequest, UnsupportedAudioFormat
-from realtime_tts.session.settings import SpeechParams
 
 CODECS = {"linear16": "pcm_s16le", "mulaw": "mulaw", "alaw": "alaw"}
 # By encoding: codec, containers (the first one is the default), default rate in Hz and default bit rate.
@@ -52,7 +51,7 @@ def read_params(query: Mapping[str, str]) -> SpeechParams:
     speed = query.get("speed")
     if speed is not None and not _NUMBER.fullmatch(speed):
         raise InvalidRequest("speed must be a number", field="speed")
-    return SpeechParams(speed=None if speed is None else float(speed))
+    return given(speed=None if speed is None else float(speed))
 
 
 def unsplit(name: str | None) -> tuple[str | None, None]:
@@ -78,7 +77,7 @@ def parse_speech(query: Mapping[str, str], body: bytes, split: Split = unsplit) 
     lowered = bitrate_notices(_integer(query, "bit_rate") or audio.bitrate, audio.bitrate)
     notices = (("bit_rate is ignored",) if is_odd else lowered) + unknown_field_notices(fields)
     voice, adapter = split(query.get("model"))
-    return SpeechRequest(text, audio, voice=voice, params=replace(params, adapter=adapter), notices=notices)
+    return SpeechRequest(text, audio, voice=voice, params=params | given(adapter=adapter), notices=notices)
 
 
 def _read_format(query: Mapping[str, str]) -> StreamFormat:

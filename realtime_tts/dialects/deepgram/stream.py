@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
+from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.deepgram.requests import Split, read_params, read_raw_format, unsplit
 from realtime_tts.dialects.json_input import Fields, load_object
@@ -59,7 +59,7 @@ class DeepgramDialect:
     def __init__(self, query: Mapping[str, str], request_id: str, model: str, split: Split = unsplit) -> None:
         self.subprotocol = SUBPROTOCOLS[0]
         self._voice, adapter = split(query.get("model"))
-        self._audio, self._params = read_raw_format(query), replace(read_params(query), adapter=adapter)
+        self._audio, self._params = read_raw_format(query), read_params(query) | given(adapter=adapter)
         self._metadata = _render(
             "Metadata", request_id=request_id, model_name=model, model_version=model, model_uuid=model_uuid(model)
         )

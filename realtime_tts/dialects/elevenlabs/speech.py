@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
 from realtime_tts.dialects.elevenlabs.dictionaries import read_locators
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
@@ -17,7 +18,6 @@ from realtime_tts.dialects.json_input import load_object
 from realtime_tts.dialects.speech_request import SpeechRequest, unknown_field_notices
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 from realtime_tts.session.messages import TimedWord
-from realtime_tts.session.settings import SpeechParams
 
 # Fields without effect: no notice for these, which clients send by default; the others in `_IGNORED` get one.
 _WITHOUT_DIFFERENCE = (
@@ -48,7 +48,7 @@ def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRe
         audio=audio,
         voice=voice,
         model=fields.optional_text("model_id"),
-        params=SpeechParams(
+        params=given(
             seed=fields.optional_integer("seed"),
             language=fields.optional_text("language_code") or None,
             speed=parse_speed(settings),

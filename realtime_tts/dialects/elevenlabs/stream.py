@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from realtime_tts.contract.speech_params import SpeechParams, given
 from realtime_tts.dialects.base import NOTICE_FIELD, Habits, joined_notices
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
 from realtime_tts.dialects.elevenlabs.dictionaries import read_locators
@@ -41,7 +42,6 @@ from realtime_tts.session.messages import (
     WarningMessage,
     Words,
 )
-from realtime_tts.session.settings import SpeechParams
 
 MAX_INACTIVITY_S = 180.0  # the longest inactivity timeout that a client may request
 _DEFAULT_CONTEXT = "default"
@@ -196,7 +196,7 @@ class ElevenLabsDialect:
 
     def _params(self, fields: Fields) -> SpeechParams:
         speed = parse_speed(fields.optional_object("voice_settings"))
-        return SpeechParams(seed=self._seed, language=self._language, speed=speed, adapter=self._adapter)
+        return given(seed=self._seed, language=self._language, speed=speed, adapter=self._adapter)
 
     # ---- to the client -------------------------------------------------------------------------------------------
 

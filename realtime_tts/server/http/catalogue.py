@@ -7,17 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from realtime_tts.contract import frames
-from realtime_tts.contract.policy import (
-    MAX_CFG,
-    MAX_INSTRUCTION_CHARS,
-    MAX_SEED,
-    MAX_SPEED,
-    MAX_VOLUME,
-    MIN_SPEED,
-    MIN_STEPS,
-    ZERO_SHOT_VOICE,
-)
-from realtime_tts.session.settings import MAX_SENTENCE_PAUSE_MS, MODES
+from realtime_tts.contract.policy import ZERO_SHOT_VOICE
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.voice_store import VoiceRecord
 
@@ -62,22 +52,9 @@ class Catalogue:
 
     def _params(self) -> dict[str, Any]:
         """Return the bounds, choices and defaults of the speech parameters, for clients to read."""
-        policy = self.defaults.policy
-        return {
-            "steps": {"min": MIN_STEPS, "max": self.defaults.max_steps, "default": policy.default_steps},
-            "cfg": {"min": 0.0, "max": MAX_CFG, "default": policy.default_cfg},
-            "instructions": {"max_chars": MAX_INSTRUCTION_CHARS},
-            "adapter": {"choices": self.defaults.adapters},
-            "mode": {"choices": list(MODES), "default": self.defaults.default_mode},
-            "seed": {"min": 0, "max": MAX_SEED},
-            "speed": {"min": MIN_SPEED, "max": MAX_SPEED, "default": 1.0},
-            "volume": {"min": 0.0, "max": MAX_VOLUME, "default": 1.0},
-            "sentence_pause_ms": {
-                "min": 0.0,
-                "max": MAX_SENTENCE_PAUSE_MS,
-                "default": self.defaults.sentence_pause_ms,
-            },
-        }
+        params = {name: param.bounds() for name, param in self.defaults.params.items()}
+        params["adapter"]["choices"] = self.defaults.adapters
+        return params
 
     def voices(self, only: Sequence[str] = (), added: Sequence[VoiceRecord] = ()) -> dict[str, Any]:
         """Return the body of `GET /v1/voices`.

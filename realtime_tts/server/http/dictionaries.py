@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
+from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.errors import DictionaryNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.session.settings import SpeechParams
 
 
 async def with_dictionaries(
@@ -22,4 +21,5 @@ async def with_dictionaries(
     entries, all_known = await gateway.dictionaries.entries_of(dictionary_ids, client.tenant)
     if not all_known and gateway.settings.server.voices.strict_ids:
         raise DictionaryNotFound("there is no such pronunciation dictionary", field="pronunciation_dictionary_id")
-    return dataclasses.replace(params, lexicon=(*(params.lexicon or ()), *entries)), all_known
+    lexicon = dict(reversed(entries)) | dict(params.get("lexicon", {}))  # of equal words the first counts
+    return {**params, "lexicon": lexicon}, all_known

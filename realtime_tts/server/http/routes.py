@@ -188,7 +188,7 @@ catalogue = APIRouter(
 )
 
 
-@catalogue.get("/models", summary="The loaded model", response_model=ModelList)
+@catalogue.get("/models", summary="The loaded model", response_model=ModelList, response_model_exclude_unset=True)
 async def models(request: Request) -> dict[str, Any]:
     return get_gateway(request).catalogue.models()
 

@@ -5,10 +5,11 @@ A field that a schema does not name is an error and is not dropped, so that no r
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from realtime_tts.contract.speech_params import SPEECH_PARAMS
 from realtime_tts.server.admission.tokens import MAX_LIMIT
 
 
@@ -39,48 +40,24 @@ class Readiness(_Body):
     late_ms: float = Field(description="median lateness of packets that are due, ms")
 
 
-class StepsRange(_Body):
-    min: int
-    max: int
-    default: int
+class ParamBounds(_Body):
+    """Bounds, choices and default of a speech parameter, as far as it has them."""
+
+    min: int | float | None = None
+    max: int | float | None = None
+    max_chars: int | None = None
+    choices: list[str] | None = None
+    default: int | float | str | None = None
 
 
-class NumberRange(_Body):
-    min: float
-    max: float
-    default: float
-
-
-class SeedRange(_Body):
-    min: int
-    max: int
+_PARAM_FIELDS: dict[str, Any] = {
+    name: (ParamBounds, Field(description=param.help)) for name, param in SPEECH_PARAMS.items()
+}
+Params = create_model("Params", __base__=_Body, __doc__="Bounds of a context's `params`.", **_PARAM_FIELDS)
 
 
 class Length(_Body):
     max_chars: int
-
-
-class ModeChoice(_Body):
-    choices: list[str]
-    default: str = Field(description="default mode of text that arrives in pieces")
-
-
-class AdapterChoice(_Body):
-    choices: list[str] = Field(description="names of the loaded adapters")
-
-
-class Params(_Body):
-    """Bounds of a context's `params`."""
-
-    steps: StepsRange
-    cfg: NumberRange
-    instructions: Length
-    adapter: AdapterChoice
-    mode: ModeChoice
-    seed: SeedRange
-    speed: NumberRange
-    volume: NumberRange
-    sentence_pause_ms: NumberRange
 
 
 class VoiceMaking(_Body):
@@ -102,7 +79,7 @@ class Model(_Body):
     default_voice: str
     default_steps: int
     default_cfg: float
-    params: Params
+    params: Params  # type: ignore[valid-type]
     text: Length = Field(description="limit of the text of one context")
     voice_making: VoiceMaking
     device: str

@@ -144,7 +144,7 @@ class HttpSpeech:
             RealtimeTTSError: the engine could not produce it.
         """
         gateway = self._gateway
-        await check_whole(self.request.text, self._settings.text_type)
+        await check_whole(self.request.text, self._settings.params["text_type"])
         context_id = "h_" + secrets.token_urlsafe(9)
         speaker = self._speaker = Speaker(gateway.engine, context_id, self._settings, tenant=self.tenant)
         planner = gateway.catalogue.defaults.make_planner(self._settings, self.tenant, fill_empty=True)
@@ -185,7 +185,7 @@ class HttpSpeech:
     @property
     def total(self) -> Total:
         ready = self._gateway.catalogue.ready
-        made_ms = self._audio_ms * self._settings.speed
+        made_ms = self._audio_ms * self._settings.params["speed"]
         patches = round(made_ms / 1000 * ready.sample_rate / ready.patch_samples)
         return Total(len(self.request.text), self._audio_ms, patches)
 
@@ -270,11 +270,11 @@ def _resolve(gateway: Gateway, client: Client, request: SpeechRequest) -> Contex
     if (num_chars := len(request.text)) > (max_chars := config.limits.max_text_chars):
         raise TextTooLong(f"a text has at most {max_chars} characters, got {num_chars}", field="text")
     adapter = gateway.adapter_of(request.model)
-    params = dataclasses.replace(request.params, mode="clause")  # the text is whole
-    if params.adapter is None:
-        params = dataclasses.replace(params, adapter=adapter)
+    params = request.params | {"mode": "clause"}  # the text is whole
+    if adapter is not None:
+        params.setdefault("adapter", adapter)
     if ignores_instructions(gateway, request):
-        params = dataclasses.replace(params, instructions=None)
+        del params["instructions"]
     return gateway.catalogue.defaults.resolve(
         Choices(),
         Choices(request.voice, params=params),
@@ -287,4 +287,4 @@ def _resolve(gateway: Gateway, client: Client, request: SpeechRequest) -> Contex
 def ignores_instructions(gateway: Gateway, request: SpeechRequest) -> bool:
     """Return whether the request's instructions are ignored: the model takes none, and `strict_ids` is off."""
     takes_them = gateway.catalogue.ready.takes_instructions or gateway.settings.server.voices.strict_ids
-    return request.params.instructions is not None and not takes_them
+    return "instructions" in request.params and not takes_them

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response, WebSocket
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from realtime_tts import __version__
 from realtime_tts.dialects import openai
@@ -31,29 +31,9 @@ from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, upload_
 
 _FORM_FILES = ("reference", "prompt")
 _FORM_FIELDS = (
-    *("input", "model", "voice", "response_format", "stream_format", "instructions"),
-    *("speed", "volume", "language", "sentence_pause_ms"),
+    *(name for name in openai.BODY_SCHEMA["properties"] if name != "lexicon"),
     *("prompt_text", "consent", "consent_by", "consent_scope"),
 )
-
-
-class OpenAISpeechBody(BaseModel):
-    """Body of `POST /v1/audio/speech`, for documentation; `openai.parse_request` validates it."""
-
-    input: str = Field(description="the text; at most the setting max_text_chars")
-    model: str | None = Field(None, description="any; this server's own model speaks")
-    voice: str | dict[str, str | bool] | None = Field(
-        None,
-        description="a voice of this server or an alias; any other means the default one. Or an object: an `id`; or a "
-        "voice for this request, its recordings in base64: `reference`, `prompt`, `prompt_text`, `consent`, "
-        "`consent_by`, `consent_scope` (docs/guides/voices.md)",
-    )
-    response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = Field(
-        "mp3", description="pcm: 24 kHz s16le mono without a header; opus: Ogg at 48 kHz; the others: 24 kHz mono"
-    )
-    stream_format: Literal["audio", "sse"] = "audio"
-    instructions: str | None = Field(None, description="how to speak, in words; models with voice design")
-    speed: float = Field(1.0, ge=openai.SPEEDS[0], le=openai.SPEEDS[1])
 
 
 class OpenAIErrorDetail(BaseModel):
@@ -127,7 +107,7 @@ class _Events:
     "/audio/speech",
     summary="Speak a text",
     response_class=Response,
-    openapi_extra={"requestBody": {"content": {"application/json": {"schema": OpenAISpeechBody.model_json_schema()}}}},
+    openapi_extra={"requestBody": {"content": {"application/json": {"schema": openai.BODY_SCHEMA}}}},
     responses={200: _AUDIO, **_PROBLEMS},
 )
 async def create_speech(request: Request, client: Annotated[Client, Depends(authorize)]) -> Response:

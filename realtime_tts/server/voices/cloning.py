@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from realtime_tts.audio.decode import DecodeLimits, Recording, decode_recording
 from realtime_tts.audio.recording_report import check, report_on
 from realtime_tts.contract.policy import ZERO_SHOT_VOICE
+from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.dialects.voice_wish import VoiceWish
 from realtime_tts.errors import AudioDecodeError, InvalidRequest
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.schemas import RecordingRemark
 from realtime_tts.server.logs import log_event
-from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
+from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.recordings import RATE_HZ, VoiceRecordings
 from realtime_tts.speech.sample import speak_sample
 from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 
 from realtime_tts.audio.containers import wav_header
+from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.dialects.voice_wish import YES, VoiceWish
 from realtime_tts.errors import InvalidRequest, LimitExceeded, Overloaded, VoiceNotFound
 from realtime_tts.server.admission.client import Client
@@ -22,7 +23,7 @@ from realtime_tts.server.logs import log_event
 from realtime_tts.server.voices.cloning import make_voice
 from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, upload_place
 from realtime_tts.server.voices.sample_speech import SampleSpeech
-from realtime_tts.session.settings import Choices, ContextSettings, SpeechParams
+from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.voices import VoiceLabels
 
 logger = logging.getLogger(__name__)
@@ -182,8 +183,8 @@ async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: 
     is_kept = gateway.voices.by_id(engine_id) is not None  # else a voice of the model: not kept
     wav = await asyncio.to_thread(gateway.previews.load, engine_id) if is_kept else None
     if wav is None:
-        language = _language_of(gateway, settings, client.tenant)
-        wav = await _sample(gateway, dataclasses.replace(settings, voice=engine_id, language=language), client)
+        params = settings.params | SpeechParams(language=_language_of(gateway, settings, client.tenant))
+        wav = await _sample(gateway, dataclasses.replace(settings, voice=engine_id, params=params), client)
         if is_kept:
             await asyncio.to_thread(gateway.previews.keep, engine_id, wav)
     if is_kept and gateway.voices.by_id(engine_id) is None:  # deleted meanwhile
@@ -197,9 +198,9 @@ def _language_of(gateway: Gateway, settings: ContextSettings, tenant: str) -> st
     """Return the language of a voice's sample sentence."""
     try:
         wanted = gateway.voices.get(settings.voice, tenant).language
-        return gateway.catalogue.defaults.known_language(wanted) if wanted else settings.language
+        return gateway.catalogue.defaults.known_language(wanted) if wanted else settings.params["language"]
     except InvalidRequest:  # one of the model's voices, or an unsupported language
-        return settings.language
+        return settings.params["language"]
 
 
 async def _sample(gateway: Gateway, settings: ContextSettings, client: Client) -> bytes:

@@ -36,7 +36,7 @@ class SampleSpeech:
             RealtimeTTSError: the speech failed.
         """
         gateway, settings = self._gateway, self._settings
-        async with gateway.admission.speech(self._client, len(sentence_of(settings.language)), self):
+        async with gateway.admission.speech(self._client, len(sentence_of(settings.params["language"])), self):
             sample = speak_sample(gateway.engine, gateway.catalogue.defaults, settings, self.tenant)
             self._speaking = asyncio.create_task(sample, name="speak sample")
             try:

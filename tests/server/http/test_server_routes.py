@@ -77,6 +77,9 @@ def test_the_model_tells_what_may_be_asked_for(http: httpx.Client) -> None:
         "speed": {"min": 0.25, "max": 4, "default": 1},
         "volume": {"min": 0, "max": 2, "default": 1},
         "sentence_pause_ms": {"min": 0, "max": 3000, "default": 0},
+        "language": {"default": "en"},
+        "text_type": {"choices": ["auto", "text", "ssml"], "default": "auto"},
+        "lexicon": {},
     }
     assert model["text"] == {"max_chars": 20_000}
 
