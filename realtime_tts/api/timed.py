@@ -38,7 +38,7 @@ def samples_of(piece: Piece) -> Chunk:
 
 
 async def with_words(
-    pieces: AsyncIterator[Piece], sample_rate_hz: int, speed: float = 1.0
+    pieces: AsyncIterator[Piece], sample_rate_hz: int, speed: float
 ) -> AsyncGenerator[TimedChunk, None]:
     """Join words to a speaker's pieces, f32le.
 
@@ -46,14 +46,9 @@ async def with_words(
     gets all remaining words.
     """
     aligner = WordAligner(speed)
-    held, num_segments, end_ms = np.zeros(0, np.float32), 0, 0.0
+    held, end_ms = np.zeros(0, np.float32), 0.0
     async for piece in pieces:
-        if piece.segment.index == num_segments:
-            aligner.add_segment(piece.segment)
-            num_segments += 1
-        else:
-            aligner.update_segment(piece.segment)
-        aligner.progress(piece.segment.index, piece.audio_ms, piece.done, piece.reached)
+        aligner.follow(piece.segment, piece.audio_ms, piece.done, piece.reached)
         if held.size:
             yield TimedChunk(held, tuple(aligner.commit_until(end_ms)))
         held = samples_of(piece)

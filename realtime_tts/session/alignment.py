@@ -88,7 +88,7 @@ class WordAligner:
         speed: tempo factor of the audio; 1 is the model's own tempo.
     """
 
-    def __init__(self, speed: float = 1.0) -> None:
+    def __init__(self, speed: float) -> None:
         self._speed = speed
         self._tracks: deque[_Track] = deque()  # segments with words or audio still outstanding
         self._num_over = 0  # number of segments before those
@@ -147,6 +147,14 @@ class WordAligner:
             if track.segment.text:  # silence has no pace
                 self._measured_chars += len(track.segment.text)
                 self._measured_ms += track.audio_ms
+
+    def follow(self, segment: Segment, audio_ms: float, done: bool, reached: tuple[float, float] | None) -> None:
+        """Record progress, as `progress` does, of a segment as known now: a new one, or the longer version of one."""
+        if segment.index == self._num_over + len(self._tracks):
+            self.add_segment(segment)
+        else:
+            self.update_segment(segment)
+        self.progress(segment.index, audio_ms, done, reached)
 
     def finish(self) -> None:
         """Mark all segments as done: no more audio comes."""

@@ -65,7 +65,7 @@ class ContextSender:
         speed: tempo factor of the speech; 1 is the model's own tempo.
     """
 
-    def __init__(self, started: ContextStarted, speed: float = 1.0) -> None:
+    def __init__(self, started: ContextStarted, speed: float) -> None:
         self.clock = PlaybackClock()
         self.aligner = WordAligner(speed)
         self._restarted = False

@@ -15,7 +15,7 @@ from realtime_tts.session.messages import TimedWord
 
 
 def aligner(*sentences: str) -> WordAligner:
-    made, planner = WordAligner(), FakePlanner()
+    made, planner = WordAligner(1.0), FakePlanner()
     for sentence in sentences:
         for segment in planner.push(sentence, 0):
             made.add_segment(segment)
@@ -84,7 +84,7 @@ def test_nothing_of_a_segment_comes_before_the_one_before_it_is_done() -> None:
 
 
 def test_the_rate_of_finished_segments_sets_the_estimate_of_the_next() -> None:
-    slow, planner = WordAligner(), FakePlanner()
+    slow, planner = WordAligner(1.0), FakePlanner()
     for segment in planner.push("x" * 399 + "." + "One four, abc.", 0):
         slow.add_segment(segment)
     slow.progress(0, 400 * 130, done=True)
@@ -94,7 +94,7 @@ def test_the_rate_of_finished_segments_sets_the_estimate_of_the_next() -> None:
 
 
 def test_words_without_weight_and_segments_without_audio_lose_nothing() -> None:
-    words = WordAligner()
+    words = WordAligner(1.0)
     words.add_segment(FakeSegment(0, "a b", 0, 3, (FakeWord("a", 0, 1, 0), FakeWord("b", 2, 3, 0))))
     words.add_segment(FakeSegment(1, "c", 3, 4, (FakeWord("c", 3, 4, 1),)))
     words.progress(0, 300, done=True)
@@ -256,7 +256,7 @@ def part(text: str, num_words: int | None = None) -> FakeSegment:
 
 
 def test_a_segment_that_grows_gives_each_word_once() -> None:
-    text, words = "One four, abc.", WordAligner()
+    text, words = "One four, abc.", WordAligner(1.0)
     words.add_segment(part(text, 1))
     words.progress(0, 320, done=False, reached=(320, 4.5))
     assert [word.text for word in words.commit_until(320)] == ["One"]
@@ -272,7 +272,7 @@ def test_a_segment_that_grows_gives_each_word_once() -> None:
 
 
 def test_a_segment_that_grows_without_points_is_estimated_as_far_as_it_is_known() -> None:
-    text, words = "One four, abc.", WordAligner()
+    text, words = "One four, abc.", WordAligner(1.0)
     words.add_segment(part(text, 0))
     assert words.commit_until(100) == []
     words.update_segment(part(text, 1))
@@ -296,7 +296,7 @@ def test_a_segment_that_grows_ends_with_the_words_of_the_whole(seed: int) -> Non
     """Its text stays ahead of the speech, as the engine waits for it: the times are those of the whole too."""
     dice = random.Random(seed)
     text = " ".join("abcdefgh"[: dice.randint(1, 8)] for _ in range(12)) + "."
-    whole, grown = aligner(text), WordAligner()
+    whole, grown = aligner(text), WordAligner(1.0)
     num_known, made_ms, char = 1, 0.0, 0.0
     grown.add_segment(part(text, num_known))
     given: tuple[list[TimedWord], list[TimedWord]] = ([], [])

@@ -92,8 +92,7 @@ class HttpSpeech:
         self._ttfa_ms: float | None = None
         self._audio_ms = 0.0
         self._clock, self._listener, self._is_behind = ReaderPosition(), PlaybackEstimate(), False
-        self._aligner = WordAligner()
-        self._num_segments = 0
+        self._aligner = WordAligner(settings.params["speed"])
         self._added_chars = 0  # by lexicons
         self._error: RealtimeTTSError | None = None
         self._planner: PausePlanner | None = None
@@ -208,10 +207,7 @@ class HttpSpeech:
     def _place(self, piece: Piece) -> tuple[TimedWord, ...]:
         if not self._wants_words:
             return ()
-        if piece.segment.index == self._num_segments:
-            self._aligner.add_segment(piece.segment)
-            self._num_segments += 1
-        self._aligner.progress(piece.segment.index, piece.audio_ms, piece.done, piece.reached)
+        self._aligner.follow(piece.segment, piece.audio_ms, piece.done, piece.reached)
         return tuple(self._aligner.commit_until(self._audio_ms))
 
     # ---- the listener --------------------------------------------------------------------------------------------

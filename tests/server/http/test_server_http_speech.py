@@ -81,12 +81,12 @@ class Lines:
         return json.dumps({"code": error.code}).encode()
 
 
-def mount_lines(app: FastAPI, audio: StreamFormat, seed: int = 0) -> None:
+def mount_lines(app: FastAPI, audio: StreamFormat, seed: int = 0, speed: float = 1.0) -> None:
     """The route `/lines`, which speaks the body of a request."""
 
     async def lines(request: Request) -> SpeechResponse:
         text = (await request.body()).decode()
-        wanted = SpeechRequest(text, audio, "slt", params=SpeechParams(seed=seed))
+        wanted = SpeechRequest(text, audio, "slt", params=SpeechParams(seed=seed, speed=speed))
         return SpeechResponse(get_gateway(request), authorize(request), wanted, Lines())
 
     app.router.routes.insert(0, Route("/lines", lines, methods=["POST"]))
@@ -96,6 +96,17 @@ def lines_of(response: httpx.Response) -> tuple[bytes, list[tuple[str, int, int,
     *chunks, last = map(json.loads, response.text.splitlines())
     data = b"".join(bytes.fromhex(chunk["data"]) for chunk in chunks)
     return data, [tuple(word) for chunk in chunks for word in chunk["words"]], last
+
+
+def test_estimated_word_starts_follow_the_speed(make_gateway: MakeGateway) -> None:
+    starts_ms = []
+    for speed in (1.0, 0.7):
+        gateway = make_gateway()
+        mount_lines(gateway.app, StreamFormat("raw", "pcm_s16le", RATE_HZ), speed=speed)
+        with client_of(gateway) as client:
+            _, words, _ = lines_of(client.post("/lines", content=TEXT.encode()))
+        starts_ms.append([speed * word[3] for word in words])
+    assert starts_ms[1] == pytest.approx(starts_ms[0], abs=100)
 
 
 # ---- what is heard -----------------------------------------------------------------------------------------------
