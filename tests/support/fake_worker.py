@@ -416,6 +416,7 @@ def ready(options: argparse.Namespace) -> frames.Ready:
 
 async def serve(options: argparse.Namespace) -> None:
     reader, writer = await asyncio.open_unix_connection(options.socket)
+    await reader.read(65536)  # Start: a socket that closes with unread data takes along what it has sent
     if options.fail_start or (options.fail_when and os.path.exists(options.fail_when)):  # noqa: ASYNC240
         writer.write(frames.encode(frames.Failed("", "checkpoint_error", "asked to fail at start")))
         await writer.drain()
