@@ -7,7 +7,7 @@ import click
 _EPILOG = """\b
 Example:
   realtime-tts keys create --name "phone app"
-Give the key to the client, who sends it as `Authorization: Bearer <key>`. For the users of a browser's page, your own
+Give the key to the client, which sends it as `Authorization: Bearer <key>`. For the users of a browser's page, your own
 backend makes short-lived tokens with it: `POST /v1/tokens`, see docs/operate/operation.md. Append
 the hash to a file and start the server with `--api-key-file FILE`. A file may hold many hashes, one a line; to replace
 a key, add the new hash, move the client over, then take the old hash out.

@@ -78,7 +78,7 @@ class Speaker:
         max_length_s: float | None = None,
     ) -> None:
         if engine.ready is None:
-            raise AssertionError("nobody speaks before a worker has been ready")
+            raise AssertionError("no speech starts before a worker has been ready")
         self.sample_rate_hz = engine.ready.sample_rate
         self._text_lag_ms = engine.ready.text_lag_ms
         self._engine, self._context_id = engine, context_id

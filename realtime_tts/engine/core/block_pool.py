@@ -159,6 +159,6 @@ class BlockPool:
         if sum(map(len, groups)) != self.num_blocks or set().union(*groups) != set(range(self.num_blocks)):
             raise AssertionError("a block is in no group or in two")
         if len(self._free) != len(groups[0]) or not set(self._idle) <= set(self._hash_of):
-            raise AssertionError("a free block twice, or an idle block that nobody can find")
+            raise AssertionError("a free block twice, or an idle block without a prefix")
         if {block: block_hash for block_hash, block in self._block_of.items()} != self._hash_of:
             raise AssertionError("the two directions of the cache differ")
