@@ -325,6 +325,7 @@ class Stats(Message):
     babbles: int = 0
     skips: int = 0
     repeats: int = 0
+    num_clients: int = 0  # gateways that are connected to it
     leaving: bool = False  # it ends once its contexts are closed, and takes no new ones
     rss_bytes: int = 0
     kept_bytes: int = 0  # anonymous memory right after free memory was returned; 0: unknown

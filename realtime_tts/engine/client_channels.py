@@ -138,6 +138,11 @@ class ClientChannels:
         return True
 
     @property
+    def num_connected(self) -> int:
+        """Number of clients that are connected."""
+        return len(self._clients)
+
+    @property
     def is_caught_up(self) -> bool:
         """True if clients have read a large part of their queued audio."""
         return all(client.num_unsent_bytes <= MAX_UNSENT_BYTES // 2 for client in self._clients)

@@ -232,6 +232,7 @@ class Worker:
     def _send_stats(self) -> None:
         stats = dataclasses.replace(
             self.engine.stats(),
+            num_clients=self.channels.num_connected,
             leaving=self._leaves_s is not None,
             rss_bytes=resident_bytes(),
             kept_bytes=self._heap.kept_bytes,

@@ -7,6 +7,7 @@ while (`recovery`), unless there is no other worker.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ from realtime_tts.workers.socket_directory import clear_leftovers
 from realtime_tts.workers.supervisor import Supervisor, SupervisorConfig, WorkerSpec
 
 logger = logging.getLogger(__name__)
+
+_CONNECT_S = 10.0  # by then every gateway has connected to a worker that was announced
 
 # Fields of `Stats` that only grow while a worker lives.
 COUNTED = (
@@ -78,7 +81,7 @@ class _Device:
 
     num_lost: number of lost workers, ready or not. name: name of the device. is_announced: the worker is ready, and
         clients know its socket. announcement: pending call that announces it. has_failed: the last worker never
-        became ready. became_ready: set when a worker becomes ready.
+        became ready. was_announced: set when a worker is announced.
     """
 
     supervisor: Supervisor
@@ -88,7 +91,7 @@ class _Device:
     is_announced: bool = False
     has_failed: bool = False
     announcement: asyncio.TimerHandle | None = None
-    became_ready: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    was_announced: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
 
 
 class WorkerPool:
@@ -106,6 +109,7 @@ class WorkerPool:
         self.on_failed: Callable[[str], None] = lambda name: None
         self._replacing: asyncio.Task[None] | None = None
         self._counted: dict[str, frames.Stats] = {}  # part of the totals that the running worker has contributed
+        self._has_counted = asyncio.Event()
         self._devices = [self._device(spec, config or SupervisorConfig()) for spec in specs]
 
     def _device(self, spec: WorkerSpec, config: SupervisorConfig) -> _Device:
@@ -163,10 +167,11 @@ class WorkerPool:
         for field in COUNTED:
             self.totals[field] += getattr(stats, field) - getattr(counted, field)
         self._counted[name] = stats
+        self._has_counted.set()
 
     def replace_all(self) -> None:
         """Begin to replace the workers one by one. Each ends when its contexts are closed; the next one follows when
-        its successor is ready. No effect while a replacement is under way."""
+        all gateways have connected to its successor. No effect while a replacement is under way."""
         if self._replacing is None or self._replacing.done():
             self._replacing = watch(self._replace_all(), "replace workers", lambda: None)
 
@@ -176,10 +181,24 @@ class WorkerPool:
             if supervisor.ready is None:
                 continue  # its worker is being restarted anyway
             logger.info("worker %s is being replaced", supervisor.spec.name)
-            device.became_ready.clear()
+            num_clients = self._num_clients(device)
+            device.was_announced.clear()
             supervisor.leave()
-            await device.became_ready.wait()
+            await device.was_announced.wait()
+            await self._until_connected(device, num_clients)
         logger.info("all workers have been replaced")
+
+    def _num_clients(self, device: _Device) -> int:
+        """Return the number of gateways that are connected to the device's worker, as last reported."""
+        return self._counted.get(device.supervisor.spec.name, frames.Stats()).num_clients
+
+    async def _until_connected(self, device: _Device, num_clients: int) -> None:
+        """Wait until so many gateways are connected to the device's worker, or until some of them must have ended."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CONNECT_S):
+                while self._num_clients(device) < num_clients:
+                    self._has_counted.clear()
+                    await self._has_counted.wait()
 
     # ---- reports of the supervisors ---------------------------------------------------------------------------------
 
@@ -188,7 +207,6 @@ class WorkerPool:
         assert device.supervisor.ready is not None
         device.name = device.supervisor.ready.device
         device.has_failed = False
-        device.became_ready.set()
         wait_s = device.recovery.announce_after_s(loop.time())
         if wait_s and any(other.is_announced for other in self._devices):
             logger.warning("worker %s must stay ready for %.0f s first", device.supervisor.spec.name, wait_s)
@@ -199,6 +217,7 @@ class WorkerPool:
     def _announce(self, device: _Device) -> None:
         _cancel_announcement(device)
         device.is_announced = True
+        device.was_announced.set()
         self.on_ready(device.supervisor.spec.name, device.supervisor.clients_path)
 
     def _lost(self, device: _Device) -> None:
@@ -207,7 +226,7 @@ class WorkerPool:
         was_ready = device.is_announced or device.announcement is not None
         _cancel_announcement(device)
         device.is_announced = False
-        device.became_ready.clear()
+        device.was_announced.clear()
         if not supervisor.is_leaving:
             device.num_lost += 1
             device.has_failed = not was_ready

@@ -198,6 +198,8 @@ class Supervisor:
         while data := await reader.read(_READ_BYTES):
             for message in decoder.feed(data):
                 self._take(message)
+        if self._stopping or self.is_leaving:
+            await asyncio.sleep(self.config.stop_s)  # it closes its connection shortly before it ends by itself
 
     def _take(self, message: frames.Message) -> None:
         if isinstance(message, frames.Ready):

@@ -102,5 +102,5 @@ async def test_a_text_that_is_whole_is_spoken_whole(tts: AsyncTTS, monkeypatch: 
 
 
 async def test_a_mode_that_there_is_not_is_refused(tts: AsyncTTS) -> None:
-    with pytest.raises(InvalidRequest, match="live or clause"):
+    with pytest.raises(InvalidRequest, match="mode must be one of live, clause, got 'auto'"):
         await anext(tts.generate("Hello.", mode="auto"))

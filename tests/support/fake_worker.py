@@ -184,6 +184,7 @@ class FakeWorker:
             awaiting_text=awaiting_text,
             extensions=self.num_extensions,
             text_waits=self.num_text_waits,
+            num_clients=self.channels.num_connected,
             leaving=self.leaving,
         )
         self.writer.write(frames.encode(stats))
