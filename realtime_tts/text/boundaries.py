@@ -19,8 +19,8 @@ from realtime_tts.text.characters import (
     is_sentence_stop,
     is_symbol,
     is_unspaced,
-    word_set,
 )
+from realtime_tts.text.language_data import word_set
 
 
 class Boundary(IntEnum):
@@ -33,70 +33,20 @@ class Boundary(IntEnum):
     UNDECIDED = 4  # needs the whole next word ("the U.S. Army" against "the U.S. The")
 
 
-# In these languages "3." is "third", so that a stop after a short number ends no sentence.
-_DOTTED_ORDINALS = word_set("cs da de et fi hr hu is lv nb nn no pl sk sl sr sv tr")
-# In these languages » opens a quotation, or both ends of one look alike.
-_REVERSED_QUOTES = word_set("cs da de fi hr hu pl sk sl sv")
 _NEVER_FIRST = frozenset("!?;:,%)]}”’")  # white space before one of these parts no words ("Quoi ?")
 _OTHER_CLOSERS = frozenset("“«")  # „Ja.“ »Ja.«
-# Abbreviations that a name or a number follows, by language.
-_ABBREVIATIONS = {
-    "da": word_set("dr hr fr kl nr f.eks ca"),
-    "de": word_set("dr prof hr fr nr str st z.b d.h u.a bzw ca inkl abs art bd s vgl evtl ggf"),
-    "es": word_set("sr sra srta dr dra d dña ud uds núm pág p.ej ej av"),
-    "fi": word_set("esim ns n prof"),
-    "fr": word_set("m mm dr pr st ste p.ex ex cf env av bd n"),
-    "it": word_set("sig dott prof ing avv es p.es n pag"),
-    "nl": word_set("dhr mevr mw dr prof drs ir nr bijv d.w.z o.a ca"),
-    "no": word_set("dr hr fr kl nr f.eks ca"),
-    "pl": word_set("dr prof ul al nr np m.in tzw św godz"),
-    "pt": word_set("sr sra dr dra d prof av núm pág p.ex ex"),
-    "ru": word_set("г гг ул д стр им проф т.е т.д т.п руб тыс млн см"),
-    "sv": word_set("dr hr fr kl nr t.ex ca"),
-    "tr": word_set("dr prof av sok cad no vb"),
-}
 
 
 # Followed by a name, so the stop after them never ends a sentence.
-NEVER_FINAL = word_set(
-    """
-    dr mr mrs ms mx messrs prof rev fr hon gen col lt sgt capt cpt cmdr adm maj gov sen rep pres ste mt ft vs cf e.g
-    i.e eg ie viz approx
-    """
-)
+NEVER_FINAL = word_set("never_final")
 # Abbreviations only before a number ("No. 5", "Sat. 3 May"); words of their own otherwise.
-BEFORE_NUMBERS = word_set(
-    """
-    no nos fig figs eq vol ch p pp sec art op ca jan feb mar apr jun jul aug sept sep oct nov dec mon tue tues wed thu
-    thur thurs fri sat sun
-    """
-)
+BEFORE_NUMBERS = word_set("before_numbers")
 # May end a sentence or not: the next word tells.
-MAYBE_FINAL = word_set(
-    """
-    etc inc ltd co corp bros jr sr st esq dept est univ assn ave blvd rd hwy a.m p.m ph.d m.d b.a m.a b.c a.d min max
-    hr hrs oz lb lbs tel ext al ed eds
-    """
-)
+MAYBE_FINAL = word_set("maybe_final")
 # Words that commonly open a sentence and seldom follow an initial or abbreviation inside a name.
-SENTENCE_OPENERS = word_set(
-    """
-    a after all also although an and are as at because before but by can could did do does during each even
-    every first for from has have he her here his how however i i'm i've i'll if in instead is it it's its let
-    let's many maybe meanwhile most my next no not now of oh on once one or our perhaps please she should since
-    so some sometimes soon still such that that's the their then there there's these they they're this those
-    though thus to today under unfortunately until we we're we've well were what what's when where which while
-    who why will with would yes yet you you're your
-    """
-)
+SENTENCE_OPENERS = word_set("sentence_openers")
 
-_CALENDAR_NAMES = word_set(
-    """
-    monday tuesday wednesday thursday friday saturday sunday mon tue tues wed thu thur thurs fri sat sun january
-    february march april may june july august september october november december jan feb mar apr jun jul aug sep
-    sept oct nov dec
-    """
-)
+_CALENDAR_NAMES = word_set("calendar_names")
 
 _MAX_CLOSERS = 8
 _MAX_ABBREVIATION = 12
@@ -143,7 +93,7 @@ def _goes_on(char: str, language: str) -> bool:
         return True
     if language == "en":
         return False
-    return char in _NEVER_FIRST or (char == "»" and language not in _REVERSED_QUOTES)
+    return char in _NEVER_FIRST or (char == "»" and "reversed_quotes" not in word_set("writing", language))
 
 
 def _skip_closers(chars: Sequence[str], last: int, spaced: bool, language: str) -> int:
@@ -217,10 +167,14 @@ def _stop_boundary(chars: Sequence[str], stop: int, char: str, language: str) ->
 
 def _foreign_period_boundary(word: str, language: str) -> Boundary:
     """Judge a single full stop after `word` in a language other than English."""
-    if (len(word) == 1 and word.isalpha()) or _is_initialism(word) or word.lower() in _ABBREVIATIONS.get(language, ()):
+    if (
+        (len(word) == 1 and word.isalpha())
+        or _is_initialism(word)
+        or word.lower() in word_set("abbreviations_before_names", language)
+    ):
         return Boundary.WORD  # "J. Rossi", "z. B.", "Dr. Weiß"
     if word.isdigit() and len(word) <= 2:
-        return Boundary.WORD if language in _DOTTED_ORDINALS else Boundary.SENTENCE
+        return Boundary.WORD if "dotted_ordinals" in word_set("writing", language) else Boundary.SENTENCE
     return Boundary.SENTENCE
 
 

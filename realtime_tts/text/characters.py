@@ -42,11 +42,6 @@ _ASCII_SIGNS = frozenset("$%&@#+=<>^~")
 _CJK_PUNCTUATION = re.compile("[\u3000-\u303f\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f\uff5f-\uff65]")
 
 
-def word_set(text: str) -> frozenset[str]:
-    """Return the words of `text`, which are separated by white space."""
-    return frozenset(text.split())
-
-
 def is_foreign_letter(char: str) -> bool:
     """Return True for a letter that is neither Latin nor Greek. Digits and symbols near it are not read as English."""
     return char > "\u03ff" and char.isalpha() and not "\u1e00" <= char <= "\u1fff"

@@ -24,20 +24,15 @@ from realtime_tts.text.characters import (
     is_mark,
     is_sentence_stop,
     is_unspaced,
-    word_set,
 )
+from realtime_tts.text.language_data import word_set
 
 _MAX_UNDECIDED = 12  # characters of the next word that an ambiguous stop waits for
 _TINY = -100.0
 _POOR_FILL = 0.2  # of the longest segment
 _PLAIN_WORD = frozenset(ascii_letters + digits)
 _WORD_RUN = re.compile(r"[A-Za-z0-9]+")
-_BREAK_BEFORE = word_set(
-    """
-    and or but nor so yet because since although though while when where which who that if unless until before
-    after with without for from to into onto over under between through during against about as at by in of on
-    """
-)
+_BREAK_BEFORE = word_set("break_before")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,10 @@ import re
 from collections.abc import Callable
 
 from realtime_tts.text.characters import is_mark
+from realtime_tts.text.language_data import word_table
 from realtime_tts.text.rules.verbalize import digit_word
 
-SIGNS = {
-    "@": "at", ".": "dot", "-": "dash", "_": "underscore", "/": "slash", "\\": "backslash", "#": "hash", "&": "and",
-    "+": "plus", "*": "star", "%": "percent", "=": "equals", ":": "colon", ",": "comma", "!": "exclamation mark",
-    "?": "question mark", "$": "dollar", "€": "euro", "£": "pound", "'": "apostrophe", "(": "open bracket",
-    ")": "close bracket", "<": "less than", ">": "greater than", "~": "tilde", "|": "pipe", ";": "semicolon",
-}  # fmt: skip
+SIGNS = word_table("spelt_signs")
 _EXTENSION = re.compile(r"(?:extension|ext\.?|x\.?)\s*(?=\d)", re.IGNORECASE)
 
 

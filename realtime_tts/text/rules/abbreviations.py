@@ -5,39 +5,18 @@ from __future__ import annotations
 import re
 
 from realtime_tts.text.boundaries import word_opens_sentence
-from realtime_tts.text.characters import word_set
+from realtime_tts.text.language_data import word_set, word_table
 from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.numbers import END
 
 # Written with a full stop. The stop is part of the abbreviation, unless a sentence ends there too.
-_DOTTED = {
-    "dr": "Doctor", "mr": "Mister", "mrs": "Missus", "ms": "Miz", "prof": "Professor", "rev": "Reverend",
-    "hon": "Honorable", "gen": "General", "col": "Colonel", "lt": "Lieutenant", "sgt": "Sergeant", "capt": "Captain",
-    "gov": "Governor", "sen": "Senator", "rep": "Representative", "jr": "Junior", "sr": "Senior", "e.g": "for example",
-    "i.e": "that is", "eg": "for example", "ie": "that is", "etc": "et cetera", "vs": "versus", "viz": "namely",
-    "cf": "compare", "approx": "approximately", "dept": "department", "est": "established", "inc": "incorporated",
-    "ltd": "limited", "corp": "corporation", "co": "company", "bros": "brothers", "ave": "avenue", "blvd": "boulevard",
-    "rd": "road", "hwy": "highway", "mt": "Mount", "ft": "Fort", "fig": "figure", "figs": "figures", "eq": "equation",
-    "ch": "chapter", "vol": "volume", "pp": "pages", "max": "maximum", "min": "minimum", "misc": "miscellaneous",
-    "tel": "telephone", "ext": "extension", "temp": "temperature", "univ": "university", "assn": "association",
-    "a.k.a": "also known as", "p.s": "P S", "ph.d": "P H D", "m.d": "M D", "b.a": "B A", "m.a": "M A", "a.m": "A M",
-    "p.m": "P M", "et al": "and others", "hrs": "hours", "mins": "minutes", "secs": "seconds",
-    "incl": "including", "excl": "excluding", "apt": "apartment", "bldg": "building", "messrs": "messieurs",
-}  # fmt: skip
-_PLAIN = {"tsp": "teaspoon", "tbsp": "tablespoon", "vs": "versus", "aka": "also known as", "approx": "approximately",
-          "Dr": "Doctor", "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Prof": "Professor", "PhD": "P H D",
-          "Jr": "Junior", "Sr": "Senior"}  # fmt: skip
-_TITLES = word_set("dr mr mrs ms prof rev hon gen col lt sgt capt gov sen rep mt ft")
-_NEEDS_NUMBER = {"no": "number", "nos": "numbers", "nr": "number", "p": "page", "pp": "pages", "fig": "figure",
-                 "ch": "chapter", "vol": "volume", "sec": "section", "c": "circa", "art": "article",
-                 "pg": "page"}  # fmt: skip
+_DOTTED = word_table("dotted_abbreviations")
+_PLAIN = word_table("plain_abbreviations")
+_TITLES = word_set("titles")
+_NEEDS_NUMBER = word_table("abbreviations_before_numbers")
 _STREETS = {"st": "Street", "dr": "Drive"}
 # Words of their own that end sentences: only a following number or name makes them abbreviations.
-_WORDS_TOO = word_set(
-    """
-    co max min rep gen col ft fig mt est ext ms misc rev hon sec cf
-    """
-)
+_WORDS_TOO = word_set("words_too")
 
 
 def _dotted(match: re.Match[str], scan: Scan) -> str | None:
@@ -89,32 +68,11 @@ def _is_street(scan: Scan, match: re.Match[str], previous: str) -> bool:
     return not is_first or following.isupper()
 
 
-_TITLE_CONTEXT = word_set(
-    """
-    the and but so then when if as is was dear hello hi thanks with by from to for of
-    """
-)
+_TITLE_CONTEXT = word_set("title_context")
 
 
 # Names that follow "St." in the names of people, places and churches.
-_SAINTS = word_set(
-    """
-    agatha agnes aidan alban albans ambrose andrew andrews ann anne anselm anthony antoine asaph aubin augustine
-    austell barnabas barth bartholomew barts basil bees benedict benet bernard blaise bonaventure boniface brendan
-    bride brieuc brigid catharines catherine catherines cecilia chad charles christopher clair claire clare clement
-    cloud columba croix cuthbert cyprian cyr david davids denis denys dominic donatus dunstan edmund edmunds edward
-    elizabeth elmo emilion etienne eustatius felix fillan finbar florian francis gall gallen george georges germain
-    gertrude giles gotthard gregory helen helena helens helier hilaire hilary hilda honore honoré hubert ignatius
-    irenaeus isidore ives jacob jacques james jean jerome joan johann john johns johnsbury joseph jude julian julien
-    kevin kilda kitts lambert laurence laurent lawrence leger leo leonard leonards lo louis luc lucia lucie lucy
-    luke lô maarten magloire magnus malachy malo marc margaret margarets maria marie mark marks martin martins mary
-    marys matthew maur maurice mawes max michael michaels michel mirren monica moritz nazaire neot neots nicholas
-    nicolas olaf olave omer ouen pancras patrick patricks paul pauls peter peters petersburg philip pierre piran
-    polten pölten quentin raphael raymond regis remy rita roch rémy sebastian servan simeon simon stephen stephens
-    swithin swithun teresa theresa thomas thérèse tropez ursula valentine veit veronica vincent vitus wenceslas
-    wilfrid winifred xavier zita étienne
-    """
-)
+_SAINTS = word_set("saints")
 _FIRST_WORD = re.compile(r"(?:\A|(?<!\bSt)[.!?][\"')\]]*\s)\W*[\w'-]+ \Z")
 _HOUSE_NUMBER = re.compile(r"(?<!\S)\d+[A-Za-z]? (?:(?:[A-Z][a-z]+|St\.|[NSEW]\.?) ){1,3}\Z")
 _SURE_STREET = re.compile(r"(?:\d(?:st|nd|rd|th)|\bMain) \Z")  # "42nd St. Manhattan", "Main St. Boston"

@@ -4,39 +4,18 @@ from __future__ import annotations
 
 import re
 
-from realtime_tts.text.characters import word_set
+from realtime_tts.text.language_data import word_set
 from realtime_tts.text.rules.base import Scan
 
 # Said as words.
-_SPOKEN = word_set(
-    """
-    nasa nato unicef unesco opec ikea fifa uefa lego radar laser scuba sim gif ram rom pin covid aids yolo lol
-    asap json yaml cuda llama bert lidar sonar nasdaq imax ascii posix rest soap crud saas paas iaas wifi moma
-    potus scotus swat zip jpeg mime cors captcha gnome bios raid vim nafta epcot
-    """
-)
+_SPOKEN = word_set("spoken_acronyms")
 # Plain words that people capitalise for emphasis.
-_EMPHASISED = word_set(
-    """
-    a i an as at be by do go he if in is it me my no of oh ok on or so to up us we all and any are ask bad big
-    but buy can day did end far few for get god got had has her him his hot how its job key let lot low man may
-    mom new nor not now off old one our out own pay put red run sad say see set she sit six ten the tip too top
-    try two use via war was way who why win won yes yet you
-    """
-)
-_LETTER_PAIRS = word_set(
-    """
-    ai am ar cd dc dj dr dvd ev hr id ip it la mc nba nhl ny pc pm pr qa sd tv ui uk un us uv vr
-    """
-)
+_EMPHASISED = word_set("emphasised")
+_LETTER_PAIRS = word_set("letter_pairs")
 _PLURAL = re.compile(r"([A-Z]{2,6})('?s)")
 _CAPS = re.compile(r"[A-Z]{2,6}")
 _NO_VOWEL = re.compile(r"[bcdfghjklmnpqrstvwxz]{2,5}")
-_HUMMED = word_set(
-    """
-    hmm hm mm mmm shh psst pst brr nth tsk zzz grr pfft vs mr dr ms st rd th nd pm tv ft mt ltd
-    """
-)
+_HUMMED = word_set("hummed")
 
 
 def spell(letters: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from string import ascii_uppercase
 
-from realtime_tts.text.characters import word_set
+from realtime_tts.text.language_data import word_set
 from realtime_tts.text.rules.acronyms import is_initialism, spell
 from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.numbers import END
@@ -13,7 +13,7 @@ from realtime_tts.text.rules.verbalize import cardinal, digits
 
 _GROUP = re.compile(r"[A-Za-z]+|\d+")
 _LONG = 3  # digits in a row from which a code is not read as a number: "COVID-19" and "B2B" are shorter
-_NOT_CODES = word_set("Q BC BCE AD CE AM PM K M W V A L KB MB GB TB PB GW MW KW KM TH ST ND RD X")  # after a number
+_NOT_CODES = word_set("not_codes")
 
 
 def read_code(text: str, scan: Scan, *, one_by_one: bool) -> str:

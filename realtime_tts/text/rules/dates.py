@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 
 from realtime_tts.text.rules.base import Rule, Scan
-from realtime_tts.text.rules.locales import MONTHS
-from realtime_tts.text.rules.numbers import END
+from realtime_tts.text.rules.numbers import END, MONTHS
 from realtime_tts.text.rules.verbalize import ordinal, year
 
-_MONTHS = MONTHS["en"]
-_NAMES = (*_MONTHS, "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_NAMES = (*MONTHS, "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTH = (
     r"(Jan(?:uary|\.)?|Feb(?:ruary|\.)?|Mar(?:ch|\.)?|Apr(?:il|\.)?|May|June?\.?|July?\.?|Aug(?:ust|\.)?|"
     r"Sept?(?:ember|\.)?|Oct(?:ober|\.)?|Nov(?:ember|\.)?|Dec(?:ember|\.)?)"
@@ -34,7 +32,7 @@ def _is_day(day: str, month: int) -> bool:
 
 
 def _spoken(month: int, day: str, year_text: str | None) -> str:
-    return f"{_MONTHS[month - 1]} {ordinal(day)}" + (f", {_year(year_text)}" if year_text else "")
+    return f"{MONTHS[month - 1]} {ordinal(day)}" + (f", {_year(year_text)}" if year_text else "")
 
 
 def _year(text: str) -> str:
@@ -62,7 +60,7 @@ def _dotted(match: re.Match[str], scan: Scan) -> str | None:
 
 def _day_month(match: re.Match[str], scan: Scan) -> str | None:
     day, name, year_text = match.group(1), _full_name(match.group(2)), match.group(3)
-    if not _is_day(day, _MONTHS.index(name) + 1):
+    if not _is_day(day, MONTHS.index(name) + 1):
         return None
     article = "" if scan.previous_word(match.start()).lower() == "the" else "the "
     return f"{article}{ordinal(day)} of {name}" + (f", {year(year_text)}" if year_text else "")
@@ -70,7 +68,7 @@ def _day_month(match: re.Match[str], scan: Scan) -> str | None:
 
 def _month_day(match: re.Match[str], scan: Scan) -> str | None:
     name, day, last_day, year_text = _full_name(match.group(1)), *match.groups()[1:]
-    month = _MONTHS.index(name) + 1
+    month = MONTHS.index(name) + 1
     if not _is_day(day, month) or (last_day and not _is_day(last_day, month)):
         return None
     if last_day:

@@ -7,21 +7,11 @@ A whole number by itself stays in digits for a model that reads them: its form m
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 
+from realtime_tts.text.language_data import LANGUAGES, word_set, word_table, words
 from realtime_tts.text.rules.base import Rule, RuleList, Scan, any_of
-from realtime_tts.text.rules.locales import (
-    ABBREVIATIONS,
-    ABBREVIATIONS_BEFORE_NUMBERS,
-    CURRENCIES,
-    FINAL_ABBREVIATIONS,
-    LOCALES,
-    MONTHS,
-    UNITS,
-    Currency,
-    Locale,
-    Noun,
-)
+from realtime_tts.text.rules.locales import Currency, Forms, Noun, currencies, noun, units
 from realtime_tts.text.rules.verbalize import foreign_words
 
 _END = r"(?![^\W_])"
@@ -32,32 +22,34 @@ _FEMININE_ONE = {"es": ("uno", "una"), "fr": ("un", "une"), "it": ("uno", "una")
 _FEMININE_TWO = {"pt": ("dois", "duas")}
 
 
-@lru_cache(maxsize=len(LOCALES))
+@cache
 def local_rules(language: str) -> RuleList | None:
     """Return the rules of a language, or None if it has none."""
-    locale = LOCALES.get(language)
-    return None if locale is None else RuleList(_Reader(language, locale).rules())
+    forms = word_table("forms", language)
+    return RuleList(_Reader(language, Forms(**forms)).rules()) if forms else None
 
 
 def all_local_rules() -> tuple[RuleList, ...]:
     """Return the rules of every language that has any."""
-    return tuple(rules for language in LOCALES if (rules := local_rules(language)) is not None)
+    return tuple(rules for language in LANGUAGES if (rules := local_rules(language)) is not None)
 
 
 class _Reader:
     """Rules of one language, and the readings of their matches."""
 
-    def __init__(self, language: str, locale: Locale) -> None:
-        self._language = language
-        self._locale = locale
-        self._units, self._currencies, self._months = UNITS[language], CURRENCIES[language], MONTHS[language]
-        self._abbreviations = {name.replace(" ", ""): spoken for name, spoken in ABBREVIATIONS[language].items()}
+    def __init__(self, language: str, forms: Forms) -> None:
+        self._language, self._forms, self._hour = language, forms, noun(forms.hour)
+        self._units, self._currencies, self._months = units(language), currencies(language), words("months", language)
+        self._abbreviations = word_table("abbreviations", language)
+        self._compact = {name.replace(" ", ""): spoken for name, spoken in self._abbreviations.items()}
+        self._final = word_set("final_abbreviations", language)
+        self._one, self._ordinals = word_table("one", language), word_table("ordinals", language)
 
     def rules(self) -> list[Rule]:
         """Return the rules in order of precedence."""
-        locale, before_number = self._locale, ABBREVIATIONS_BEFORE_NUMBERS[self._language]
+        forms, before_number = self._forms, word_table("abbreviations_before_numbers", self._language)
         day, month, year = r"(0?[1-9]|[12]\d|3[01])", r"(0?[1-9]|1[0-2])", r"(\d{4})"
-        group = re.escape(locale.group)
+        group = re.escape(forms.group)
         number = rf"(?:\d{{1,3}}(?:{group}\d{{3}}){{1,4}}|\d{{1,12}})(?:,\d{{1,6}})?(?![.,]?\d)"
         higher = rf"(?: ?[-–] ?({number}))?"
         currency, unit = any_of(self._currencies), any_of(self._units)
@@ -68,17 +60,17 @@ class _Reader:
             *self._only("es it pt", Rule(r"1°(?= [^\W\d_])", lambda match, scan: self._ordinal_words("1"))),
             *self._only("de", Rule(rf"{day}\. ?{month}\.(?:(\d\d)(?!\d))?(?!\d)", self._short_date)),
             *self._only("de", Rule(rf"{day}\. (?={'|'.join(self._months)})", self._day_before_month)),
-            Rule(rf"([01]?\d|2[0-4]):([0-5]\d)(?![:\d])(?: ?{locale.hour_words}{_END})?", self._time),
+            Rule(rf"([01]?\d|2[0-4]):([0-5]\d)(?![:\d])(?: ?{forms.hour_words}{_END})?", self._time),
             *self._only("es fr pt", Rule(rf"([01]?\d|2[0-4]) ?h ?([0-5]\d){_END}", self._time)),
             Rule(rf"({number}){higher} ?({currency}){_END}", self._amount_before),
             Rule(rf"({currency}) ?({number}){higher}", self._amount_after),
             Rule(r"[€£¥]|\$(?!\w)", {name: each.unit.many for name, each in self._currencies.items()}),
             Rule(rf"({number}){higher} ?({unit})(?![^\W_]|[²³])", self._quantity),
             Rule(rf"(?<![\d.]){number}", self._plain),
-            Rule(r"-(?=\d)(?<![^\s(]-)", locale.minus),
+            Rule(r"-(?=\d)(?<![^\s(]-)", forms.minus),
             Rule(r"[§&](?= )|§(?=\d)", self._sign),
-            Rule(rf"(\d{{1,4}})({any_of(locale.ordinals) or '(?!)'}){_END}", self._ordinal),
-            Rule(rf"(?:{any_of(ABBREVIATIONS[self._language])})(?![^\W_])", self._abbreviation),
+            Rule(rf"(\d{{1,4}})({any_of(self._ordinals) or '(?!)'}){_END}", self._ordinal),
+            Rule(rf"(?:{any_of(self._abbreviations)})(?![^\W_])", self._abbreviation),
             Rule(rf"(?:{any_of(before_number)}) ?(?=\d)", before_number),
             *self._only("fr", Rule(r"M\.(?= [A-ZÀ-Þ][^\W\d_])", "Monsieur")),
         ]
@@ -90,11 +82,11 @@ class _Reader:
 
     def _words(self, number: str, *, before_noun: bool = False) -> str:
         """Return the number in words: a cardinal, with a decimal part."""
-        whole, _, fraction = number.replace(self._locale.group, "").partition(",")
+        whole, _, fraction = number.replace(self._forms.group, "").partition(",")
         if fraction:
-            return f"{self._cardinal(whole)} {self._locale.point} {self._fraction(fraction)}"
+            return f"{self._cardinal(whole)} {self._forms.point} {self._fraction(fraction)}"
         words = self._cardinal(whole)
-        for ending, form in self._locale.one.items() if before_noun else ():
+        for ending, form in self._one.items() if before_noun else ():
             if words == ending or (words.endswith(ending) and self._language != "it"):
                 return words.removesuffix(ending) + form
         return words
@@ -106,18 +98,18 @@ class _Reader:
         return foreign_words(digits, self._language, "ordinal")
 
     def _fraction(self, digits: str) -> str:
-        if self._locale.reads_digits or len(digits) > 2 or digits[0] == "0":
+        if self._forms.decimals == "digits" or len(digits) > 2 or digits[0] == "0":
             return " ".join(map(self._cardinal, digits))
         return self._cardinal(digits)
 
     def _counted(self, number: str, unit: Noun, scan: Scan) -> str:
         """Return the number with the name of what it counts."""
         is_whole = "," not in number
-        plain = number.replace(self._locale.group, "")
+        plain = number.replace(self._forms.group, "")
         name = unit.after(plain)
         if is_whole and unit.is_feminine and not scan.spell:
             return f"{plain} {name}"
-        of = self._locale.of if is_whole and len(plain) > 6 and plain.endswith("000000") else ""
+        of = self._forms.of if is_whole and len(plain) > 6 and plain.endswith("000000") else ""
         if of == "d'" and name[0] not in "aeiou":
             of = "de "
         return f"{self._words(number, before_noun=True)} {of}{name}"
@@ -144,23 +136,23 @@ class _Reader:
     def _spoken_date(self, day: str, month: str, year: str, match: re.Match[str], scan: Scan) -> str:
         year_words = foreign_words(year, self._language, "year")
         parts = (self._day(day, match, scan), self._months[int(month) - 1], year_words)
-        return f" {self._locale.month_joint}".join(parts)
+        return f" {self._forms.month_joint}".join(parts)
 
     def _day(self, day: str, match: re.Match[str], scan: Scan) -> str:
         if self._language == "de":
             before = scan.previous_word(match.start()).lower()
             ending = "n" if before in _GERMAN_DATIVE else "" if before in ("der", "die", "das") else "r"
             return f"{self._ordinal_words(day)}{ending}"
-        if int(day) == 1 and self._locale.first:
-            return self._locale.first
+        if int(day) == 1 and self._forms.first:
+            return self._forms.first
         return self._cardinal(day)
 
     def _time(self, match: re.Match[str], scan: Scan) -> str | None:
         hour, minute = int(match.group(1)), int(match.group(2))
         hours = self._hours(hour)
         if not minute or self._language != "es":
-            hours = f"{hours} {self._locale.hour.after(str(hour))}".strip()
-        return f"{hours} {self._locale.and_minutes}{self._cardinal(str(minute))}" if minute else hours
+            hours = f"{hours} {self._hour.after(str(hour))}".strip()
+        return f"{hours} {self._forms.and_minutes}{self._cardinal(str(minute))}" if minute else hours
 
     def _hours(self, hour: int) -> str:
         words = self._cardinal(str(hour))
@@ -181,28 +173,28 @@ class _Reader:
 
     def _amount(self, low: str, high: str | None, currency: Currency, scan: Scan) -> str:
         if high:
-            return f"{self._words(low)} {self._locale.to} {self._amount(high, None, currency, scan)}"
+            return f"{self._words(low)} {self._forms.to} {self._amount(high, None, currency, scan)}"
         whole, _, fraction = low.partition(",")
         if len(fraction) != 2 or currency.cent is None:
             return self._counted(low, currency.unit, scan)
         cents = self._counted(str(int(fraction)), currency.cent, scan)
         if not int(fraction):
             return self._counted(whole, currency.unit, scan)
-        if not int(whole.replace(self._locale.group, "")):
+        if not int(whole.replace(self._forms.group, "")):
             return cents
-        return f"{self._counted(whole, currency.unit, scan)} {self._locale.cents_joint} {cents}"
+        return f"{self._counted(whole, currency.unit, scan)} {self._forms.cents_joint} {cents}"
 
     def _quantity(self, match: re.Match[str], scan: Scan) -> str | None:
         low, high, name = match.groups()
         spoken = self._counted(high or low, self._units[name], scan)
-        return f"{self._words(low)} {self._locale.to} {spoken}" if high else spoken
+        return f"{self._words(low)} {self._forms.to} {spoken}" if high else spoken
 
     def _plain(self, match: re.Match[str], scan: Scan) -> str | None:
         """Return a decimal in words; of a whole number the digits without separators."""
         number = match.group()
         if "," in number:
             return self._words(number)
-        parts = number.split(self._locale.group)
+        parts = number.split(self._forms.group)
         is_address = len(parts) == 4 and all(int(part) <= _MAX_BYTE for part in parts)
         if len(parts) == 1 or is_address:
             return None
@@ -211,7 +203,7 @@ class _Reader:
     def _sign(self, match: re.Match[str], scan: Scan) -> str | None:
         if self._language == "es" and re.match("h?i", scan.next_word(match.end()), re.IGNORECASE):
             return "e"  # "Pérez e Hijos"
-        return self._locale.signs[match.group()]
+        return word_table("signs", self._language)[match.group()]
 
     # Ordinals and abbreviations
 
@@ -219,15 +211,15 @@ class _Reader:
         number, letters = match.groups()
         if letters in ("er", "re", "ère") and number != "1":
             return None
-        old, _, new = self._locale.ordinals[letters].partition("|")
+        old, _, new = self._ordinals[letters].partition("|")
         words = self._ordinal_words(number).split()
         return " ".join(word.removesuffix(old) + new if old and word.endswith(old) else word for word in words)
 
     def _abbreviation(self, match: re.Match[str], scan: Scan) -> str | None:
         written = match.group().replace(" ", "")
-        spoken = self._abbreviations[written]
+        spoken = self._compact[written]
         if not written.endswith("."):
             return spoken
         following = scan.next_word(match.end())
         is_over = not scan.ahead(match.end(), 3).strip()
-        return spoken + "." * (is_over or (written in FINAL_ABBREVIATIONS and following[:1].isupper()))
+        return spoken + "." * (is_over or (written in self._final and following[:1].isupper()))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from realtime_tts.text.rules.base import Rule, Scan, any_of
-from realtime_tts.text.rules.locales import CURRENCIES, Currency, noun
+from realtime_tts.text.rules.locales import Currency, currencies, noun
 from realtime_tts.text.rules.numbers import END, NUMBER
 from realtime_tts.text.rules.verbalize import cardinal, number
 
-_CURRENCIES = CURRENCIES["en"]
+_CURRENCIES = currencies("en")
 _CENT = noun("cent+")
 _MAGNITUDES = {"k": "thousand", "m": "million", "mn": "million", "mm": "million", "mio": "million", "b": "billion",
                "bn": "billion", "t": "trillion", "tn": "trillion"}  # fmt: skip

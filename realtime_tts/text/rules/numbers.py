@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
-from realtime_tts.text.characters import word_set
+from realtime_tts.text.language_data import word_set, words
 from realtime_tts.text.rules.base import Rule, Scan
-from realtime_tts.text.rules.locales import MONTHS
 from realtime_tts.text.rules.verbalize import cardinal, digits, number, ordinal, pluralize, year
 
 NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,5}(?![\d,]\d)|\d{1,40})(?:\.\d{1,20})?"
 END = r"(?![^\W_])"  # no letter or digit follows
 
 _FRACTION_NAMES = {2: "half", 3: "third", 4: "quarter", 100: "hundredth", 1000: "thousandth"}
-_VULGAR = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
-           "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}  # fmt: skip
+MONTHS = words("months")
 _FIXED_FRACTIONS = {"24/7": "twenty-four seven", "9/11": "nine eleven", "50/50": "fifty fifty"}
-_YEAR_PREPOSITIONS = word_set(
-    """
-    in since from by until till of c year years before after around circa during between to through and
-    """
-)
-_BEFORE_DECADES = word_set("the early late mid her his their my your our")
-_NUMBERED = word_set(
-    """
-    chapter part section act volume book war phase stage type level title article appendix figure table season
-    episode bowl class mark step unit grade division
-    """
-)
-_RULERS = word_set(
-    """
-    henry louis george edward charles william james john paul pius benedict napoleon philip richard nicholas
-    alexander leo gregory clement innocent ivan wilhelm otto ramses felipe elizabeth frederick ferdinand
-    """
-)
+_YEAR_PREPOSITIONS = word_set("year_prepositions")
+_BEFORE_DECADES = word_set("before_decades")
+_NUMBERED = word_set("numbered")
+_RULERS = word_set("rulers")
 _ROMAN = re.compile(r"(?=[IVXLC])(C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})")
 _ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 _ROMAN_WORDS = frozenset({"II", "III", "VII", "VIII", "XIII", "XIV", "XVI", "XVII", "XVIII"})
@@ -54,7 +39,7 @@ def fraction(numerator: int, denominator: int) -> str:
 def _fraction(match: re.Match[str], scan: Scan) -> str | None:
     whole, numerator, denominator = match.group(1), match.group(2), match.group(3)
     if not whole and int(numerator) <= 12 and int(denominator) <= 31 and _names_a_day(scan, match.start()):
-        return f"{MONTHS['en'][int(numerator) - 1]} {ordinal(denominator)}"
+        return f"{MONTHS[int(numerator) - 1]} {ordinal(denominator)}"
     fixed = _FIXED_FRACTIONS.get(f"{numerator}/{denominator}")
     if fixed and not whole:
         return fixed
@@ -67,7 +52,7 @@ def _names_a_day(scan: Scan, index: int) -> bool:
 
 
 def _vulgar(match: re.Match[str], scan: Scan) -> str | None:
-    numerator, denominator = _VULGAR[match.group(2)].split("/")
+    numerator, denominator = unicodedata.normalize("NFKC", match.group(2)).split("⁄")
     return _mixed(match.group(1), int(numerator), int(denominator))
 
 
@@ -153,14 +138,10 @@ def _roman(match: re.Match[str], scan: Scan) -> str | None:
 
 _LONG_RUN = 10
 _MAGNITUDES = {"k": "thousand", "K": "thousand", "m": "million", "M": "million", "bn": "billion", "B": "billion"}
-_LENGTH_WORDS = word_set(
-    """
-    tall long wide deep high away race sprint dash from of above below to and or in at by apart thick up down run
-    """
-)
+_LENGTH_WORDS = word_set("length_words")
 
 
-_AFTER_NAMES = word_set("is was has had makes made said says sells will and or tape products company stock")
+_AFTER_NAMES = word_set("after_names")
 
 
 def _magnitude(match: re.Match[str], scan: Scan) -> str | None:

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import re
 
+from realtime_tts.text.language_data import word_table
 from realtime_tts.text.rules.acronyms import spell
 from realtime_tts.text.rules.base import POSSESSIVE, Rule, Scan
 from realtime_tts.text.rules.numbers import END
 
-_OPERATORS = {
-    "+": "plus", "=": "equals", "×": "times", "÷": "divided by", "*": "times", "<": "is less than",
-    "^": "to the power of", ">": "is greater than",
-    "≤": "is at most", "≥": "is at least",
-    "≈": "is about", "≠": "is not", "/": "divided by",
-    "==": "equals", "!=": "is not", "<=": "is at most", ">=": "is at least",
-}  # fmt: skip
-_PREFIXES = {
-    "-": "minus", "+": "plus", "~": "about", "±": "plus or minus", "<": "less than", ">": "more than", "≤": "at most",
-    "≥": "at least", "≈": "about",
-}  # fmt: skip
-_NAMES = {
-    "&": "and", "@": "at", "%": "percent", "°": "degrees", "§": "section", "×": "times", "÷": "divided by",
-    "±": "plus or minus", "≈": "about", "≠": "is not", "√": "square root of", "∞": "infinity", "π": "pi",
-    "²": "squared", "³": "cubed", "\\": "backslash", "€": "euros", "£": "pounds", "$": "dollars", "¥": "yen",
-}  # fmt: skip
+_OPERATORS = word_table("operators")
+_PREFIXES = word_table("prefixes")
+_NAMES = word_table("signs")
 _DASH = "[-–—]"
 _EMOTICON = r"(?:[:;=8][-o]?(?:[)(\]\[DPp/\\|3]{1,3}|\*(?!\*))|<3|</3|\^_\^|:'\(|xD|XD)(?![^\s.,!?])"
 

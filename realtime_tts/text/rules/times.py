@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from realtime_tts.text.rules.base import Rule, Scan
-from realtime_tts.text.rules.locales import UNITS
+from realtime_tts.text.rules.locales import units
 from realtime_tts.text.rules.verbalize import cardinal, number
 
+_SECOND = units("en")["s"]
 _HALF = r"(?: ?(?:([aApP])\.?[mM](?!\w)|([ap])\.m)(?:\.(?= ?[a-z,;:!?)–—-]))?)"
 
 
@@ -20,7 +21,7 @@ def _clock(match: re.Match[str], scan: Scan) -> str | None:
         half = None  # "17:00 pm" says the same thing twice
     spoken = _hour_and_minute(hour, minute, half is not None)
     if second:
-        spoken += f" and {cardinal(str(int(second)))} {UNITS['en']['s'].after(str(int(second)))}"
+        spoken += f" and {cardinal(str(int(second)))} {_SECOND.after(str(int(second)))}"
     return f"{spoken} {half.upper()} M" if half else spoken
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 
+from realtime_tts.text.language_data import word_table
 from realtime_tts.text.rules.base import Rule, Scan, any_of
-from realtime_tts.text.rules.locales import UNITS, noun, word_table
+from realtime_tts.text.rules.locales import noun, units
 from realtime_tts.text.rules.numbers import END, NUMBER
 from realtime_tts.text.rules.verbalize import number
 
-_UNITS = UNITS["en"]
-_PER = word_table("""
-    s, sec, second=second; min, minute=minute; h, hr, hour=hour; d, day=day; wk, week=week; mo, month=month;
-    yr, year=year; night=night; user=user; person=person; seat=seat; token=token; request=request; call=call;
-    g=gram; kg=kilogram; lb=pound; m=meter; km=kilometer; l, L=liter; ml=milliliter; gal=gallon; GB=gigabyte
-""")
+_UNITS = units("en")
+_PER = word_table("per")
 _INCH = noun("inch|inches")
 _SPACED_ONLY = frozenset({"K"})  # "10K" is ten thousand
 _ANY, _ANY_PER = any_of(_UNITS), any_of(_PER)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from realtime_tts.text.characters import word_set
+from realtime_tts.text.language_data import word_set, word_table
 from realtime_tts.text.rules.acronyms import read_caps, spell
 from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.numbers import END
@@ -12,23 +12,9 @@ from realtime_tts.text.rules.verbalize import cardinal, digits
 from realtime_tts.text.spelling import SIGNS
 
 _MAX_PATH_WORDS = 12  # of a URL's path; a listener gains nothing from more
-_TLDS = word_set(
-    """
-    com org net io ai dev app edu gov mil info biz co me tv uk us ca de fr eu ch at nl es it pl se no dk fi ru
-    cn jp kr in au nz br mx cloud tech shop online site page blog news xyz gg ly so to fm sh
-    """
-)
-_HOST_LIKE_WORDS = word_set("me in at it no so to us")  # "Call.me" is more often a missing space
-_EXTENSIONS = {
-    "py": "pie", "js": "J S", "ts": "T S", "tsx": "T S X", "jsx": "J S X", "json": "jason", "yaml": "yammel",
-    "yml": "yammel", "toml": "tommel", "md": "M D", "txt": "T X T", "pdf": "P D F", "csv": "C S V", "tsv": "T S V",
-    "xml": "X M L", "html": "H T M L", "css": "C S S", "jpg": "jay peg", "jpeg": "jay peg", "png": "P N G",
-    "gif": "gif", "svg": "S V G", "mp3": "M P three", "mp4": "M P four", "wav": "wave", "zip": "zip", "tar": "tar",
-    "gz": "G Z", "exe": "E X E", "dll": "D L L", "doc": "doc", "docx": "doc X", "xls": "X L S", "xlsx": "X L S X",
-    "ppt": "P P T", "pptx": "P P T X", "c": "C", "h": "H", "cpp": "C P P", "rs": "R S", "java": "java", "sql": "S Q L",
-    "ini": "ini", "cfg": "C F G", "conf": "conf", "log": "log", "lock": "lock", "env": "env", "bin": "bin",
-    "ipynb": "I P Y N B", "rb": "R B", "php": "P H P", "swift": "swift", "kt": "K T", "bat": "bat",
-}  # fmt: skip
+_TLDS = word_set("top_level_domains")
+_HOST_LIKE_WORDS = word_set("host_like_words")
+_EXTENSIONS = word_table("file_extensions")
 _NAMED = frozenset("./-_@:~+#=&%?\\")  # other signs in names are silent
 _PIECE = re.compile(r"[^\W\d_]+|\d+|[\W_]")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
