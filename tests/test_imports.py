@@ -62,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
 # Likewise for the packages of `server/`. `gateway` owns the state that routes and sockets receive.
 SERVER: dict[str, set[str]] = {
     "admission": set(),
-    "stream": {"admission", "gateway", "host", "http"},
+    "stream": {"admission", "gateway", "http"},
     "http": {"admission", "gateway", "stream"},
     "voices": {"admission", "gateway", "http", "stream"},
     "vendors": {"admission", "gateway", "http", "stream", "voices"},

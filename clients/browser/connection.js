@@ -27,11 +27,14 @@ export class Connection {
   /**
    * @param {string} hello the first frame to send
    * @param {string[]} answers message types that accept it
+   * @param {string} [resume] id of the session to resume, by which a server with several processes finds it
    * @returns {Promise<{type: string, [field: string]: any}>} the answer
    * @throws {ServerError | ConnectionLost | ProtocolError}
    */
-  open(hello, answers) {
-    const socket = new WebSocket(this.url, this.subprotocols);
+  open(hello, answers, resume) {
+    const url = new URL(this.url);
+    if (resume) url.searchParams.set('resume', resume);
+    const socket = new WebSocket(url.href, this.subprotocols);
     socket.binaryType = 'arraybuffer';
     return new Promise((resolve, reject) => {
       const fail = (error) => {

@@ -111,9 +111,9 @@ export class SessionLink {
     }
   }
 
-  async #open(hello, answer) {
+  async #open(hello, answer, resume) {
     try {
-      return await this.connection.open(hello, [answer]);
+      return await this.connection.open(hello, [answer], resume);
     } catch (error) {
       throw await this.http.reasonOf(error);
     }
@@ -121,7 +121,7 @@ export class SessionLink {
 
   async #resume() {
     const hello = protocol.resumeSession(this.session.session_id, this.handlers.lastSequences());
-    const answer = await this.#open(hello, 'session.resumed');
+    const answer = await this.#open(hello, 'session.resumed', this.session.session_id);
     if (this.state === 'closed') return this.connection.close();
     this.#setState('open');
     this.handlers.resumed(answer.contexts);

@@ -54,21 +54,21 @@ class ConnectionLimiter:
     """Connection limiter: gives each accepted connection a protocol, up to a maximum number.
 
     Args:
-        make_protocol: makes the protocol of an accepted connection; a `replay` method receives bytes read before.
+        make_protocol: makes the protocol of an accepted connection.
         connections: connections open now; the protocols add and remove themselves.
         max_connections: a connection beyond this number is answered with 503.
     """
 
     def __init__(
         self,
-        make_protocol: Callable[[], asyncio.BaseProtocol],
+        make_protocol: Callable[[], asyncio.Protocol],
         connections: Collection[object],
         max_connections: int,
     ) -> None:
         self._make_protocol = make_protocol
         self._connections, self._max_connections = connections, max_connections
         self._loop = asyncio.get_running_loop()
-        self._starting: dict[asyncio.Task[None], asyncio.BaseProtocol] = {}  # not told of their transports yet
+        self._starting: dict[asyncio.Task[None], asyncio.Protocol] = {}  # not told of their transports yet
         self._refusals: set[_Refusal] = set()
         self._throttle = Throttle()
 
@@ -76,10 +76,7 @@ class ConnectionLimiter:
         """Take ownership of a connection. `received`: the bytes already read from it."""
         connection.setblocking(False)
         if self.num_taken < self._max_connections:
-            protocol = self._make_protocol()
-            if received:
-                protocol.replay(received)  # type: ignore[attr-defined]
-            self._give(connection, protocol)
+            self._give(connection, self._make_protocol(), received)
         else:
             self.refuse(connection)
 
@@ -102,16 +99,19 @@ class ConnectionLimiter:
         starting = [protocol for protocol in self._starting.values() if not isinstance(protocol, _Refusal)]
         return len(self._connections) + sum(protocol not in self._connections for protocol in starting)
 
-    def _give(self, connection: socket.socket, protocol: asyncio.BaseProtocol) -> None:
-        task = self._loop.create_task(self._connect(connection, protocol), name="accept")
+    def _give(self, connection: socket.socket, protocol: asyncio.Protocol, received: bytes = b"") -> None:
+        task = self._loop.create_task(self._connect(connection, protocol, received), name="accept")
         self._starting[task] = protocol
         task.add_done_callback(self._starting.pop)
 
-    async def _connect(self, connection: socket.socket, protocol: asyncio.BaseProtocol) -> None:
+    async def _connect(self, connection: socket.socket, protocol: asyncio.Protocol, received: bytes) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, connection)
         except OSError:  # the peer has already disconnected
             connection.close()
+        else:
+            if received:
+                protocol.data_received(received)
 
 
 class Acceptor:

@@ -2,7 +2,8 @@
 
 Each gateway has a datagram socket for each of its ports. One datagram is one connection: its descriptor, and the bytes
 that its new owner processes as if it had read them itself. The host process has the listening socket and distributes
-new connections to the gateways. A client that resumes a session is handed to the gateway that has this session.
+new connections to the gateways. A handshake whose address names a session to resume is handed, unanswered, to the
+gateway that has this session.
 When a process dies, the kernel closes the connections queued in its socket: their clients see a lost connection.
 """
 
@@ -14,7 +15,7 @@ import os
 import socket
 from collections.abc import Callable
 
-MAX_HANDED_BYTES = 128 * 1024  # of bytes read so far; fits the kernel's limit for a datagram
+_MAX_HEAD_BYTES = 64 * 1024  # more than `request_parser` accepts for a handshake
 _DESCRIPTOR_BYTES = array.array("i").itemsize
 _BATCH = 4  # connections taken before the event loop continues, as in `acceptor`
 
@@ -54,7 +55,7 @@ class ConnectionReceiver:
 
 
 def _receive(sock: socket.socket) -> tuple[bytes, socket.socket | None]:
-    data, ancillary, _, _ = sock.recvmsg(MAX_HANDED_BYTES + 1, socket.CMSG_SPACE(_DESCRIPTOR_BYTES))
+    data, ancillary, _, _ = sock.recvmsg(_MAX_HEAD_BYTES, socket.CMSG_SPACE(_DESCRIPTOR_BYTES))
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             (descriptor,) = array.array("i", content[:_DESCRIPTOR_BYTES])
@@ -75,10 +76,8 @@ class ConnectionSender:
         The descriptor stays open here; the caller closes it.
 
         Raises:
-            OSError: the process has ended. ValueError: more than `MAX_HANDED_BYTES` were read.
+            OSError: the process has ended.
         """
-        if len(received) > MAX_HANDED_BYTES:
-            raise ValueError("more was read of the connection than can be handed over")
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [connection]))]
         try:
             self._socket.sendmsg([b"\0" + received], rights, 0, path)

@@ -139,7 +139,7 @@ class HostLink(Peers):
             return False
         try:
             return self._sender.give(receiver_path(self._directory, "gateway", owner), connection, received)
-        except (OSError, ValueError):
+        except OSError:
             return False
 
     # ---- the conversation ----------------------------------------------------------------------------------------

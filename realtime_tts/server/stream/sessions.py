@@ -98,7 +98,7 @@ class Sessions(dict[str, LiveSession]):
         """
         live = self.get(message.session_id)
         if live is None or live.tenant != slot.client.tenant:
-            raise SessionNotFound("unknown session; it may have expired")
+            raise SessionNotFound("unknown session; it may have expired, or the address lacks ?resume=<session id>")
         live.resume(message, sink)
         self._services.admission.slots.close(slot)
         return live

@@ -15,14 +15,13 @@ import struct
 from asyncio.transports import BaseTransport
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any
 
 import h11
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from realtime_tts.server.host.handover import MAX_HANDED_BYTES
 from realtime_tts.server.http.problems import error_code
 from realtime_tts.server.stream.request_parser import MAX_HEAD_BYTES, MAX_HEADERS, BoundedConnection, ParseBudget
 
@@ -70,8 +69,6 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self.on_writable: Callable[[bool], None] = _ignore
         self.on_failing: Callable[[int, str], None] = _ignore
-        self.is_answered = False  # another gateway has answered the handshake
-        self._received: bytearray | None = bytearray()  # all bytes so far, until the session's gateway is known
         self._held_pong = b""
         self._fragments = bytearray()  # of an incomplete fragmented message
         self._abort_timer: asyncio.TimerHandle | None = None
@@ -83,29 +80,17 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         _keep_little(self.transport)
         _read_little(self.transport)
 
-    def data_received(self, data: bytes) -> None:
-        if self._received is not None:
-            self._received += data
-            if len(self._received) > MAX_HANDED_BYTES:
-                self.settle()
-        super().data_received(data)
-
-    def settle(self) -> None:
-        """Keep the connection in this process: its session is here, or too many bytes were read to hand it over."""
-        self._received = None
-
     def hand_over(self, give: Callable[[int, bytes], bool]) -> bool:
-        """Offer the connection to another process: its descriptor, and all bytes read so far.
+        """Offer the connection to another process: its descriptor, and the handshake, which has no answer yet.
 
-        Return True if `give` has taken it; it is then closed here without a message to the peer. Always False after
-        `settle`.
+        Return True if `give` has taken it; it is then closed here without a message to the peer.
         """
         sock: socket.socket | None = self.transport.get_extra_info("socket")
-        if sock is None or self._received is None or self.close_sent or self.transport.get_write_buffer_size():
+        if sock is None or self.handshake_complete or self.transport.is_closing():
             return False
-        if not give(sock.fileno(), bytes(self._received)):
+        if not give(sock.fileno(), self.request.serialize()):
             return False
-        self.stop_keepalive()
+        self.handshake_complete = True  # else uvicorn reports an application without an answer
         self.transport.abort()  # closes this descriptor; the connection stays open
         return True
 
@@ -124,17 +109,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self._let_go()
 
     async def send(self, message: Any) -> None:
-        if not self.is_answered or self.handshake_complete:
-            await super().send(message)
-        elif message["type"] == "websocket.accept":
-            transport, self.transport = self.transport, cast(asyncio.Transport, _Mute(self.transport))
-            try:
-                await super().send(message)  # does not block, since nothing was written yet
-            finally:
-                self.transport = transport
-        else:  # refused here after another gateway has accepted it
-            self.transport.abort()
-            return
+        await super().send(message)
         if self.initial_response is not None and self.close_sent:
             self.handshake_complete = True  # refused; else uvicorn reports an application without an answer
 
@@ -279,16 +254,6 @@ def _frame(message: str | bytes) -> tuple[bytes, bytes]:
     return _LONG_HEADER.pack(first_byte, 127, num_bytes), payload
 
 
-class _Mute:
-    """Transport that drops data which the peer has already received."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self.is_closing = transport.is_closing
-
-    def write(self, data: bytes) -> None:
-        """Do nothing: the other gateway has written the same."""
-
-
 def _ignore(*news: object) -> None:
     """Do nothing: the default callback."""
 
@@ -338,17 +303,11 @@ class RequestProtocol(H11Protocol):
     cycle: Any  # None until a request has begun
     scope: Any
 
-    _replayed = b""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.conn = BoundedConnection()
         self._budget = ParseBudget(self.loop.time())
         self._halt_timer: asyncio.TimerHandle | None = None
-
-    def replay(self, received: bytes) -> None:
-        """Begin with bytes that another process has read: a WebSocket handshake that it has answered, and the rest."""
-        self._replayed = received
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -359,19 +318,6 @@ class RequestProtocol(H11Protocol):
         self._on_writable: Callable[[bool], None] = _ignore
         self._is_held = False  # the request waits for an upload slot
         self._write_timeout_s = self.handshake_timeout_s
-        if self._replayed:
-            self._begin_replayed(transport)
-
-    def _begin_replayed(self, transport: asyncio.Transport) -> None:
-        head, end, rest = self._replayed.partition(b"\r\n\r\n")
-        self._replayed = b""
-        self.data_received(head + end)
-        stream = transport.get_protocol()
-        if isinstance(stream, StreamProtocol):
-            stream.is_answered = True  # its application starts with the next turn of the loop
-            stream.data_received(rest)
-        else:
-            transport.abort()
 
     def handle_events(self) -> None:
         if self.flow.is_halted:

@@ -68,6 +68,9 @@ async def serve_stream(
         except RealtimeTTSError as error:
             await _deny(websocket, error, refuse)
             return
+        socket: StreamProtocol = websocket.scope["extensions"][SOCKET_EXTENSION]
+        if socket.hand_over(functools.partial(gateway.peers.give, websocket.query_params.get("resume", ""))):
+            return  # the gateway that has the session answers
         try:
             dialect = make_dialect()
             subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
@@ -210,32 +213,18 @@ class Connection:
 
     def _session(self) -> LiveSession:
         if self._live is None:
-            self._settle()
             self._live = self._gateway.sessions.open(self._slot, self._dialect.habits)
             self._live.attach(self)
         return self._live
 
     def _resume(self, message: messages.Resume) -> None:
-        if self._is_anothers(message.session_id):
-            self._over = True
-            return
         try:
             self._live = self._gateway.sessions.resume(self._slot, message, self)
         except SessionNotFound as error:
             # An error instead of a close: the client can start a new session on this socket.
             self._session().reject(error)
         else:
-            self._settle()
             self.wake()
-
-    def _settle(self) -> None:
-        if self._socket is not None:
-            self._socket.settle()
-
-    def _is_anothers(self, session_id: str) -> bool:
-        """Return whether the session is another gateway's and the connection was handed to it."""
-        give = functools.partial(self._gateway.peers.give, session_id)
-        return self._socket is not None and self._socket.hand_over(give)
 
     # ---- writing -------------------------------------------------------------------------------------------------
 

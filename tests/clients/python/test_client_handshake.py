@@ -44,9 +44,12 @@ async def test_all_connections_of_a_session_have_the_same_word_and_others_anothe
         for endpoint in (one := Endpoint(f"{address}/?x=1"), one, Endpoint(address), Endpoint(f"{address}/?sticky=a")):
             with pytest.raises(client.RealtimeTTSError):
                 await endpoint.open()
+        with pytest.raises(client.RealtimeTTSError):
+            await one.open(resume="s0_a/b")
+    assert asked[4] == asked[0] + "&resume=s0_a/b"
     assert asked[0].startswith("/?x=1&sticky=")
     assert asked[0] == asked[1]
-    assert len({path.partition("sticky=")[2] for path in asked}) == 3
+    assert len({path.partition("sticky=")[2] for path in asked[:4]}) == 3
     assert asked[3] == "/?sticky=a"
 
 

@@ -111,10 +111,10 @@ async def test_a_resume_that_reaches_another_gateway_loses_and_doubles_nothing(h
             await first.until("audio", PATIENT_S)
         log = copy.deepcopy(first.contexts["c"])
         # The old connection still counts, so this one is dealt to a third gateway.
-        async with open_stream(host.ws_url) as again:
+        async with open_stream(f"{host.ws_url}?resume={session_id}") as again:
             again.contexts["c"] = log
             await again.send("session.resume", session_id=session_id, contexts={"c": log.next_sequence - 1})
-            await again.send("ping")  # what came with it goes along
+            await again.send("ping")
             resumed = await again.until("session.resumed", PATIENT_S)
             assert resumed["contexts"][0]["state"] == "open"
             await again.until_terminal("c", PATIENT_S)
@@ -126,9 +126,10 @@ async def test_a_resume_that_reaches_another_gateway_loses_and_doubles_nothing(h
     assert await metric(host, "sessions_resumed_total") == resumed_before + 1
 
 
-async def test_what_no_gateway_has_cannot_be_resumed(host: ServerProcess) -> None:
+@pytest.mark.parametrize("query", ["?resume=", "?sticky=1&resume=", "?not="])
+async def test_what_no_gateway_has_cannot_be_resumed(host: ServerProcess, query: str) -> None:
     for session_id in ("s3_nobody", "s99_nobody", "s../x_nobody", "nobody", "s0_"):
-        async with open_stream(host.ws_url) as client:
+        async with open_stream(f"{host.ws_url}{query}{session_id}") as client:
             await client.send("session.resume", session_id=session_id, contexts={})
             assert (await client.until("error", PATIENT_S))["code"] == "session_not_found"
             await start_session(client)

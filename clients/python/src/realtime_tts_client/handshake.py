@@ -6,7 +6,7 @@ import json
 import re
 import secrets
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_websocket
@@ -43,8 +43,8 @@ class Endpoint:
     ping_interval_s: float | None = 10.0
     sticky: str = field(default_factory=lambda: secrets.token_urlsafe(9))
 
-    async def open(self, timeout_s: float | None = None) -> ClientConnection:
-        """Open the WebSocket.
+    async def open(self, timeout_s: float | None = None, resume: str | None = None) -> ClientConnection:
+        """Open the WebSocket. `resume`: id of the session to resume, by which a server with several processes finds it.
 
         Raises:
             ServerError: the server refused (`Unauthorized`, `Overloaded` …).
@@ -54,7 +54,7 @@ class Endpoint:
         timeout_s = self.open_timeout_s if timeout_s is None else min(timeout_s, self.open_timeout_s)
         try:
             return await open_websocket(
-                _with_sticky(self.url, self.sticky),
+                _with_query(_with_query(self.url, "sticky", self.sticky), "resume", resume),
                 subprotocols=[Subprotocol(SUBPROTOCOL)],
                 additional_headers=headers,
                 open_timeout=timeout_s,
@@ -101,12 +101,12 @@ def stream_url(url: str) -> str:
     return urlunsplit((_SCHEMES[parts.scheme], parts.netloc, path, parts.query, ""))
 
 
-def _with_sticky(url: str, word: str) -> str:
-    """Return the address with the sticky value in its query, unless the query has one."""
+def _with_query(url: str, key: str, value: str | None) -> str:
+    """Return the address with a value in its query, unless the value is None or the query has this key."""
     parts = urlsplit(url)
-    if any(name == "sticky" for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
+    if value is None or any(name == key for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
         return url
-    return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, f"sticky={word}")))))
+    return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, f"{key}={quote(value)}")))))
 
 
 def refusal(response: Response) -> RealtimeTTSError:

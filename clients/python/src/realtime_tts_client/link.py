@@ -82,8 +82,9 @@ class Link:
                     raise error_from_code(reason, f"the server closed the connection: {code} {reason}")
                 if not self.established:
                     raise ConnectionFailed(f"the server closed the connection: {code} {reason}")
-                websocket = await self._reconnect()
-                self._protocol.connection_made(resume=code not in _CLEAN_CODES)
+                resume = code not in _CLEAN_CODES
+                websocket = await self._reconnect(self._protocol.session_id if resume else None)
+                self._protocol.connection_made(resume=resume)
         finally:
             self._can_send.set()
 
@@ -137,7 +138,7 @@ class Link:
             except ConnectionClosed:
                 return  # the reader ends too, and the protocol resends unsent frames
 
-    async def _reconnect(self) -> ClientConnection:
+    async def _reconnect(self, session_id: str | None) -> ClientConnection:
         """Reconnect, with growing, jittered delays, for as long as the server keeps the session.
 
         Raises:
@@ -153,7 +154,7 @@ class Link:
             if remaining_s <= 0:
                 raise ConnectionLost(f"the connection broke and could not be taken up again within {window_s:g} s")
             try:
-                return await self._endpoint.open(remaining_s)
+                return await self._endpoint.open(remaining_s, session_id)
             except (Unauthorized, Forbidden):
                 raise
             except RealtimeTTSError as error:
