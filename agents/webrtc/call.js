@@ -21,11 +21,13 @@ export class CallError extends Error {
 export class Call extends EventTarget {
   /**
    * @param {HTMLAudioElement} speaker
+   * @param {() => void} onMicrophone called when the microphone is open and the connection begins
    * @returns {Promise<Call>} when audio flows in both directions
    * @throws {CallError}
    */
-  static async begin(speaker) {
+  static async begin(speaker, onMicrophone) {
     const microphone = await openMicrophone();
+    onMicrophone();
     const call = new Call(microphone, speaker);
     try {
       await call.#connect();

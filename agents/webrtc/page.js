@@ -44,7 +44,7 @@ async function begin() {
   setState('microphone');
   $('call').disabled = true;
   try {
-    call = await Call.begin($('speech'));
+    call = await Call.begin($('speech'), () => setState('connecting'));
   } catch (error) {
     return ended(error);
   } finally {

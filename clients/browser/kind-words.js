@@ -29,7 +29,7 @@ const KIND_WORDS = {
   text_too_long: 'That is more text than one go may have. Shorten it, or speak it in parts.',
   too_many_contexts: 'Too much is being spoken at once. Let something finish first.',
   too_many_sessions: 'The server has as many listeners as it can take. Try again in a moment.',
-  unauthorized: 'This server wants a key before it speaks. Press Speak to enter one.',
+  unauthorized: 'This server requires an API key. Press Speak to enter one.',
   unsupported_language: 'This voice does not speak that language.',
   voice_not_found: 'That voice is not on this server any more. Choose another one.',
 };

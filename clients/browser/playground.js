@@ -159,12 +159,14 @@ async function voiceMade(voice) {
 async function renameVoice(id, name) {
   await http().changeVoice(id, { name });
   await loadOffer();
+  sayAboutVoices(`Renamed to ${name}.`);
 }
 
 async function deleteVoice(id) {
+  const name = voices.titleOf(id);
   await http().deleteVoice(id);
   await loadOffer();
-  sayAboutVoices('It is gone from the server.');
+  sayAboutVoices(`${name} was deleted.`);
 }
 
 function sayAboutVoices(words) {
@@ -287,6 +289,7 @@ function finish(target) {
   if (target.state === 'failed') {
     return transcript.cut(target.spokenByClock().spokenChars, target.track === null ? 'not spoken' : 'stopped here');
   }
+  if (target.text === '') return setPhase('failed', 'Not spoken'); // the text was too long
   if (toCome?.voices.length > 0) return speakWith(toCome.voices.shift(), toCome.text);
   if (target.audioMs > 0) return setPhase('finished', `Finished: ${seconds(target.audioMs)} of speech.`);
   $('left-out').hidden = true; // all of the text was left out: shown only once
@@ -406,6 +409,7 @@ for (const { name, text } of SAMPLES) {
 $('text').value = SAMPLES[0].text;
 $('form').addEventListener('submit', (event) => (event.preventDefault(), speak()));
 $('interrupt').addEventListener('click', () => (interrupt(), $('speak').focus()));
+$('edit-dialog').addEventListener('close', () => voices.focus(editor.voice.id));
 $('dismiss').addEventListener('click', () => notice.clear());
 $('codec').addEventListener('change', reconnect);
 $('new-voice').addEventListener('click', () => (interrupt(), preview.stop(), maker.open(making)));

@@ -4,7 +4,7 @@ import { kindWords } from './kind-words.js';
 
 /** Return the recorded consent of the speaker as text. @param {import('./voice-tiles.js').Voice} voice */
 export function consentWords({ consent, kind }) {
-  if (!consent) return kind === 'designed' ? 'Made of a description.' : 'Nothing was said about the speaker’s consent.';
+  if (!consent) return kind === 'designed' ? 'Made from a description.' : 'No consent of the speaker is recorded.';
   const scope = consent.scope ? `, for ${consent.scope}` : '';
   return `Consent by ${consent.given_by}${scope}, ${new Date(consent.at * 1000).toLocaleDateString()}.`;
 }
@@ -39,7 +39,7 @@ export class VoiceEditor {
   /** Set whether the next press deletes. */
   #ask(sure) {
     this.sure = sure;
-    this.deletion.textContent = sure ? 'Yes, delete it for good' : 'Delete';
+    this.deletion.textContent = sure ? 'Really delete?' : 'Delete';
   }
 
   async #rename() {

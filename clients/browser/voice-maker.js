@@ -19,8 +19,8 @@ export function firstFault({ source, recording, instructions, name, consent, by,
   if (!name) return ['voice-name', 'Give the voice a name.'];
   if (source === 'describe' || policy === 'off') return null;
   if (!consent) return ['consent', 'Without the speaker’s consent a voice is not cloned.'];
-  if (policy === 'required' && !by) return ['consent-by', 'This server wants to know who consents.'];
-  if (policy === 'required' && !scope) return ['consent-scope', 'This server wants to know to what use.'];
+  if (policy === 'required' && !by) return ['consent-by', 'This server requires the name of the person who consents.'];
+  if (policy === 'required' && !scope) return ['consent-scope', 'This server requires the use that is consented to.'];
   return null;
 }
 
@@ -96,6 +96,7 @@ export class VoiceMaker {
       const recorder = await VoiceRecorder.start();
       if (!this.dialog.open) return void (await recorder.stop());
       this.#recorder = recorder;
+      this.#get('said').value ||= this.#get('sentence').textContent;
       recorder.addEventListener('level', ({ detail }) => this.#showLevel(detail));
       recorder.addEventListener('time', ({ detail }) => (this.#get('recorded').textContent = `${detail.toFixed(1)} s of ${MAX_S}`));
       recorder.addEventListener('ended', () => this.#stopRecording());
@@ -118,6 +119,7 @@ export class VoiceMaker {
   async #changeSource() {
     this.player.stop();
     await this.#stopRecording();
+    if (this.#get('said').value === this.#get('sentence').textContent) this.#get('said').value = '';
     this.#say('');
     this.#show();
   }
@@ -148,7 +150,7 @@ export class VoiceMaker {
   }
 
   #refuse(id, words) {
-    this.#say(words);
+    this.#say(words, id);
     this.#get(id).focus();
   }
 
@@ -159,7 +161,7 @@ export class VoiceMaker {
     this.#get('record').querySelector('span').textContent = recorder ? SAY.stop : recording ? SAY.again : SAY.record;
     if (!recorder && !recording) this.#get('recorded').textContent = '';
     this.#get('listen-back').disabled = !recording || recorder !== null;
-    this.#get('listen-back').textContent = this.player.playing ? 'Stop' : 'Listen to it';
+    this.#get('listen-back').textContent = this.player.playing ? 'Stop' : 'Listen';
     this.#get('consent-fields').hidden = source === 'describe' || this.policy === 'off';
     this.#get('consent-details').hidden = this.policy !== 'required';
   }
@@ -172,11 +174,20 @@ export class VoiceMaker {
   #busy(busy) {
     this.form.setAttribute('aria-busy', String(busy));
     this.#get('make-voice').disabled = busy;
-    this.#get('make-voice').textContent = busy ? 'Making it …' : 'Make the voice';
+    this.#get('make-voice').textContent = busy ? 'Making the voice …' : 'Make the voice';
   }
 
-  #say(words) {
-    this.#get('voice-fault').textContent = words;
+  /** Show an error, at its control if it has one. @param {string} words @param {string} [id] */
+  #say(words, id) {
+    const fault = this.#get('voice-fault');
+    this.form.querySelector('[aria-invalid]')?.removeAttribute('aria-invalid');
+    if (id) {
+      const control = this.#get(id);
+      control.setAttribute('aria-invalid', 'true');
+      control.setAttribute('aria-describedby', fault.id);
+      control.closest('.field, .recording, label').after(fault);
+    } else this.#get('keeps').before(fault);
+    fault.textContent = words;
   }
 
   async #tidy() {

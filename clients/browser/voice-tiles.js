@@ -61,7 +61,15 @@ export class VoiceTiles {
     this.element.replaceChildren(...voices.map((voice) => this.#tile(voice, voice.id === chosen)));
     this.versus.replaceChildren(new Option('None', ''), ...voices.map((voice) => new Option(titleOf(voice), voice.id)));
     this.versus.value = voices.some(({ id }) => id === versus) ? versus : '';
-    this.element.querySelector('input:checked')?.closest('.tile').scrollIntoView({ block: 'nearest' });
+    const tile = this.element.querySelector('input:checked')?.closest('.tile');
+    // `scrollIntoView` would scroll the page, too.
+    if (tile) this.element.scrollTop = tile.offsetTop - (this.element.clientHeight - tile.offsetHeight) / 2;
+  }
+
+  /** Focus the edit button of a voice, or the chosen voice if it has none. @param {string} id */
+  focus(id) {
+    const button = [...this.element.children].find((tile) => tile.dataset.voice === id)?.querySelector('.edit');
+    (button ?? this.element.querySelector('input:checked'))?.focus();
   }
 
   /** Which voice is being previewed, and whether it is on its way. @param {string} [id] @param {boolean} [waiting] */

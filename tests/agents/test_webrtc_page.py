@@ -117,6 +117,10 @@ class BotPage:
 
     def call(self) -> None:
         self.open()
+        self.script(
+            "window.states = []; const state = document.getElementById('state');"
+            "new MutationObserver(() => states.push(state.dataset.state)).observe(state, { attributes: true })"
+        )
         self.click("call")
         self.wait(lambda: self.script("return document.getElementById('call').dataset.calling === ''"), "in a call")
 
@@ -184,6 +188,7 @@ def test_speaking_interrupts_and_what_was_not_heard_is_crossed_out(page: BotPage
 
 def test_the_button_interrupts_and_the_microphone_can_be_muted(page: BotPage) -> None:
     page.call()
+    assert page.script("return window.states") == ["microphone", "connecting", "listening"]
     page.click("mute")
     page.wait(lambda: len(page.texts(".bot .heard")) >= 3, "three words are heard")
     page.click("interrupt")

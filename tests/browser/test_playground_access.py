@@ -91,6 +91,45 @@ def test_everything_can_be_done_from_the_keyboard(page: PlaygroundPage, gateway:
     assert {"text", "source", "voice", "summary", "speak", "transcript"} <= reached
 
 
+CLIPPED = """
+const ring = 5; // width and offset of the outline
+return [...document.querySelectorAll('button, input, select, textarea, summary, [tabindex="0"]')].filter((control) => {
+  if (!control.checkVisibility()) return false;
+  const box = (control.closest('.tile, .source label') ?? control).getBoundingClientRect();
+  for (let around = control.parentElement; around !== document.body; around = around.parentElement) {
+    if (getComputedStyle(around).overflowX === 'visible') continue;
+    const { left, right } = around.getBoundingClientRect();
+    if (box.left - left < ring || right - box.right < ring) return true;
+  }
+  return false;
+}).map((control) => control.id || control.value);
+"""
+
+
+def test_focus_rings_are_not_clipped(page: PlaygroundPage) -> None:
+    assert page.script(CLIPPED) == []
+
+
+def test_the_page_stays_at_its_top_on_a_low_window(page: PlaygroundPage) -> None:
+    metrics = {"width": 390, "height": 360, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    page.open()
+    at = page.script("return [scrollY, document.querySelector('.tile').getBoundingClientRect().top > innerHeight]")
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert at == [0, True], "although the chosen voice is below"
+
+
+def test_no_part_of_the_https_page_scrolls_without_the_keyboard(page: PlaygroundPage) -> None:
+    metrics = {"width": 320, "height": 640, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    page.driver.get(f"{page.url}https.html")
+    wide = page.script(
+        "return [...document.querySelectorAll('pre')].filter((e) => e.scrollWidth > e.clientWidth).length"
+    )
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert wide == 0
+
+
 def test_nothing_sticks_out_sideways(page: PlaygroundPage) -> None:
     page.script("document.querySelector('details').open = true")
     page.speak("Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichen and a few more words to fill the line.")

@@ -62,7 +62,7 @@ def test_a_visitor_without_a_key_is_not_nagged(visitor: PlaygroundPage, gateway:
     page.visit()
     page.wait(lambda: asked(page), "asked for a key")
     page.press_escape()
-    page.wait(lambda: "wants a key" in page.notice(), "told")
+    page.wait(lambda: "requires an API key" in page.notice(), "told")
     assert page.connection() == "closed"
     page.click("speak")
     enter(page, KEY)

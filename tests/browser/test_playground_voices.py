@@ -108,6 +108,11 @@ def test_what_is_missing_is_said_before_anything_is_sent(page: PlaygroundPage, g
     assert not page.driver.find_element("id", "consent").is_displayed(), "no person is cloned"
     page.script("document.querySelector('[name=made-of][value=record]').click()")
     assert page.driver.find_element("id", "consent-by").is_displayed(), "this server wants to know"
+    page.script("document.querySelector('[name=made-of][value=describe]').click()")
+    page.driver.find_element("id", "instructions").clear()
+    page.click("make-voice")
+    place = "return document.getElementById('instructions').closest('.field').nextElementSibling.id"
+    assert page.script(place) == "voice-fault", "told at its field"
     page.press_escape()
     page.wait(lambda: not is_open(page, "voice-dialog"), "closed")
     assert [path for path in gateway.requests if path.startswith("/v1/voices/")] == []
@@ -152,9 +157,21 @@ def test_a_voice_of_the_page_outlives_a_restart_and_deleted_leaves_nothing(
         page.open()
         assert page.voices()[voice] == "Me"
         speak(page, voice)
+        focused = "const e = document.activeElement; return [e.closest('.tile')?.dataset.voice, e.className]"
         tile_button(page, voice, "edit")
-        page.script("const b = document.querySelector('#edit-dialog .interrupt'); b.click(); b.click()")
+        page.script("document.getElementById('edit-name').value = ''")
+        page.driver.find_element("id", "edit-name").send_keys("Myself", Keys.ENTER)
+        page.wait(lambda: page.text_of("voice-note") == "Renamed to Myself.", "the new name is shown")
+        page.wait(lambda: page.script(focused) == [voice, "edit"], "the focus is where it was")
+        tile_button(page, voice, "edit")
+        place = "return JSON.stringify(document.querySelector('#edit-dialog [type=submit]').getBoundingClientRect())"
+        before = page.script(place)
+        page.script("document.querySelector('#edit-dialog .interrupt').click()")
+        assert page.script(place) == before, "no button moves"
+        page.script("document.querySelector('#edit-dialog .interrupt').click()")
         page.wait(lambda: voice not in page.voices(), "deleted")
+        assert page.text_of("voice-note") == "Myself was deleted."
+        page.wait(lambda: page.script(focused)[0] == page.chosen_voice(), "the focus is at the chosen voice")
         forgotten = f'"voice_id": "{voice}", "type": "remove_voice"'
         page.wait(lambda: forgotten in asked.read_text(encoding="utf-8"), "the worker has let go of it")
         errors = page.console_errors()
@@ -270,6 +287,8 @@ def test_a_voice_is_recorded_in_the_page(real_page: PlaygroundPage, ask: Callabl
     page.click("record")
     page.wait(lambda: page.driver.find_element("id", "listen-back").is_enabled(), "there is something to listen to")
     assert page.script("return __stream.getAudioTracks()[0].readyState") == "ended", "the microphone is free"
+    read = page.script("return document.getElementById('sentence').textContent")
+    assert page.script("return document.getElementById('said').value") == read, "what was read aloud"
     page.click("listen-back")
     page.wait(lambda: page.text_of("listen-back") == "Stop", "it is played")
     voice = make_voice(page, "Recorded")
