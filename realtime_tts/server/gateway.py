@@ -25,12 +25,13 @@ from realtime_tts.server.host.prefetch import prefetch
 from realtime_tts.server.http.catalogue import Catalogue
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
-from realtime_tts.server.stream.live_session import GOING_AWAY, Services
+from realtime_tts.server.stream.live_session import Services
 from realtime_tts.server.stream.sessions import Sessions
 from realtime_tts.server.upkeep import Upkeep
 from realtime_tts.server.voices.limits import VoiceMaking
 from realtime_tts.server.voices.previews import Previews
 from realtime_tts.server.voices.shared_job import SharedJobs
+from realtime_tts.session.connection import GOING_AWAY
 from realtime_tts.speech.adapters import AdapterRegistry
 from realtime_tts.speech.consents import Consents
 from realtime_tts.speech.defaults import SpeechDefaults

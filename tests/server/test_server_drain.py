@@ -73,10 +73,15 @@ async def test_a_session_with_speech_can_be_resumed_during_the_drain(make_gatewa
     while gateway.call(lambda: gateway.gateway.sessions[session_id].session.state) is SessionState.CONNECTED:
         await asyncio.sleep(0.01)
     assert (await refused(gateway, **theirs))[:2] == (503, "draining")
-    async with open_stream(gateway.ws_url, **mine) as stranger:
+    address = f"{gateway.ws_url}?resume={session_id}"
+    assert (await refused(gateway, **mine))[:2] == (503, "draining")
+    with pytest.raises(InvalidStatus):
+        async with open_stream(address, **theirs):
+            pass
+    async with open_stream(address, **mine) as stranger:
         await stranger.send("text", context_id="b", text="Hello.")
         assert await stranger.until_closed() == (1001, "draining")
-    async with open_stream(gateway.ws_url, **mine) as back:
+    async with open_stream(address, **mine) as back:
         back.contexts = client.contexts
         await back.send("session.resume", session_id=session_id, contexts={"a": client.contexts["a"].next_sequence - 1})
         assert (await back.until("session.resumed"))["contexts"][0]["state"] == "open"

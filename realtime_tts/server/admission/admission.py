@@ -34,6 +34,7 @@ from realtime_tts.server.admission.refusal_delay import RefusalDelay
 from realtime_tts.server.admission.slots import Grant, Slot, SlotOwner, SlotRequest, Slots, grant
 from realtime_tts.server.logs import Throttle, log_event
 from realtime_tts.server.metrics import Metrics
+from realtime_tts.session.connection import GOING_AWAY
 from realtime_tts.workers.client import EngineClient
 
 logger = logging.getLogger(__name__)
@@ -85,20 +86,24 @@ class Admission:
     # ---- slots ---------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def slot(self, client: Client, may_resume: bool = True) -> AsyncIterator[Slot]:
-        """Hold a slot for a new connection. `may_resume`: it may be lent the slot of a lost session.
+    async def slot(
+        self, client: Client, *, resumed: SlotOwner | None = None, replaces: bool = False
+    ) -> AsyncIterator[Slot]:
+        """Hold a slot for a new connection.
+
+        Args:
+            resumed: the session that the connection resumes. It is admitted without a free slot, too.
+            replaces: where no slot is free, the longest lost session is closed.
 
         Raises:
             Draining, EngineLost, Overloaded, TooManySessions, RateLimited
         """
-        if self._availability.state is not GatewayState.DRAINING or not self.slots.owners:  # a session may be resumed
+        if resumed is None or self._availability.state is not GatewayState.DRAINING:
             self._availability.check()
         self._request_rate.note(client.tenant, time.monotonic())
-        slot = self.slots.open(client)
+        slot = self.slots.open(client, resumed)
         try:
-            request, refusal = self._request(client, may_resume)
-            if not await self._take(slot, request):
-                raise _refusal_of(slot.grant, refusal)
+            await self._take(slot, replaces)
             self.num_connections += 1
             self.client_came.set()
             try:
@@ -108,12 +113,18 @@ class Admission:
         finally:
             self.slots.close(slot)
 
-    async def _take(self, slot: Slot, request: SlotRequest) -> bool:
+    async def _take(self, slot: Slot, replaces: bool) -> None:
+        request, refusal = self._request(slot.client)
         if self._peers.decides_slots:
             await self._peers.request_slot(slot, request)
         else:
             slot.grant = grant(request, self.slots.counts, self._quotas.max_sessions)
-        return slot.grant is not None and slot.grant.has_slot
+        if slot.grant is Grant.FREE or self.slots.may_resume(slot):
+            return
+        if not replaces or refusal is not None or (lost := self.slots.longest_lost(slot)) is None:
+            raise _refusal_of(slot.grant, refusal)
+        lost.close(GOING_AWAY, "given_up")
+        slot.grant = Grant.FREE
 
     def check(self, client: Client) -> None:
         """Refuse a request for speech before its body is read, if it would be refused now. The slot is taken later.
@@ -122,21 +133,19 @@ class Admission:
             Draining, EngineLost, Overloaded, TooManySessions, RateLimited
         """
         self._availability.check()
-        request, refusal = self._request(client, may_resume=False)
+        request, refusal = self._request(client)
         found = grant(request, self.slots.counts + self._peers.others, self._quotas.max_sessions)
-        if not found.has_slot:
+        if found is not Grant.FREE:
             error = _refusal_of(found, refusal)
             self._request_rate.note(client.tenant, time.monotonic())  # others are counted when they request a slot
             self.note_refusal(error, client)
             raise error
 
-    def _request(self, client: Client, may_resume: bool) -> tuple[SlotRequest, RealtimeTTSError | None]:
+    def _request(self, client: Client) -> tuple[SlotRequest, RealtimeTTSError | None]:
         """Return the request for a slot, and the error that refuses this client a new session even if one is free."""
         refusal = self.session_refusal(client.tenant) or self._quotas.refusal(client, time.monotonic())
-        request = SlotRequest(
-            client.tenant, client.token, client.max_sessions, self._max_sessions, refusal is not None, may_resume
-        )
-        return request, refusal
+        is_refused = refusal is not None
+        return SlotRequest(client.tenant, client.token, client.max_sessions, self._max_sessions, is_refused), refusal
 
     @property
     def _max_sessions(self) -> int:
@@ -144,18 +153,6 @@ class Admission:
             raise EngineLost("the model is still being loaded")
         max_streams = max(1, self._engine.ready.max_streams) * self._engine.num_ready
         return self._config.limits.max_sessions or SESSIONS_PER_STREAM * max_streams
-
-    def close_lost_session(self, slot: Slot, code: int) -> None:
-        """Close the lost session in whose favour a slot was lent, for a new session.
-
-        Raises:
-            TooManySessions: the lost session is at another gateway.
-        """
-        if slot.grant is None or not slot.grant.is_lent:
-            return
-        if (lost := self.slots.longest_lost(slot)) is None:
-            raise TooManySessions("all sessions of this key or token are taken; one of them can be resumed")
-        lost.close(code, "given_up")
 
     # ---- speech --------------------------------------------------------------------------------------------------
 
@@ -166,7 +163,7 @@ class Admission:
         Raises:
             Draining, EngineLost, Overloaded, TooManySessions, RateLimited
         """
-        async with self.slot(client, may_resume=False) as slot:
+        async with self.slot(client) as slot:
             if (too_many := self.charge(client, num_chars)) is not None:
                 raise too_many
             self.lateness.begin()

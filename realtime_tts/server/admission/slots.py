@@ -1,8 +1,8 @@
 """Slots: one for each session, connected or lost, and for each socket without a session yet. Pure.
 
-A client that has lost its connection returns on a new socket, which cannot be recognised at the handshake. So if no
-slot is free, one socket of the same key is admitted for each lost session: its slot is lent. The socket either resumes
-a session, or the session that was lost longest is closed in favour of its new one.
+A lost session keeps its slot for its client: a socket whose address names the session needs no other. Where no slot is
+free, a new session takes the slot of the longest lost session of its key, or of its token if the token's slots are
+taken.
 """
 
 from __future__ import annotations
@@ -62,24 +62,18 @@ def _counter() -> Counter[str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SlotCounts:
-    """Counts of one gateway or the sum of several; by the id of the key, the last three by the id of the token.
+    """Counts of one gateway or the sum of several; by the id of the key, `tokens` by the id of the token.
 
     Attributes:
         sessions, waiting: sessions, and sockets without one: both use a slot.
-        lent: sockets with a lent slot, which are not counted in `waiting`.
-        lost: sessions whose client may resume them.
         speaking: contexts that have work at the engine.
-        tokens, lent_tokens, lost_tokens: slots used, `lent` and `lost` of clients with a token.
+        tokens: slots used by clients with a token.
     """
 
     sessions: Counter[str] = dataclasses.field(default_factory=_counter)
     waiting: Counter[str] = dataclasses.field(default_factory=_counter)
-    lent: Counter[str] = dataclasses.field(default_factory=_counter)
-    lost: Counter[str] = dataclasses.field(default_factory=_counter)
     speaking: Counter[str] = dataclasses.field(default_factory=_counter)
     tokens: Counter[str] = dataclasses.field(default_factory=_counter)
-    lent_tokens: Counter[str] = dataclasses.field(default_factory=_counter)
-    lost_tokens: Counter[str] = dataclasses.field(default_factory=_counter)
 
     @classmethod
     def sum(cls, several: Iterable[SlotCounts]) -> SlotCounts:
@@ -92,41 +86,28 @@ class SlotCounts:
     def __add__(self, other: SlotCounts) -> SlotCounts:
         return SlotCounts.sum([self, other])
 
-    def add_socket(self, tenant: str, token: str, is_lent: bool) -> None:
+    def add_socket(self, tenant: str, token: str) -> None:
         """Count a socket without a session."""
-        (self.lent if is_lent else self.waiting)[tenant] += 1
+        self.waiting[tenant] += 1
         if token:
-            (self.lent_tokens if is_lent else self.tokens)[token] += 1
+            self.tokens[token] += 1
 
     def add_owner(self, owner: SlotOwner) -> None:
         """Count a session, or speech over plain HTTP."""
-        is_lost = owner.lost_at is not None
         self.sessions[owner.tenant] += 1
-        self.lost[owner.tenant] += is_lost
         self.speaking[owner.tenant] += owner.num_speaking
         if owner.token:
             self.tokens[owner.token] += 1
-            self.lost_tokens[owner.token] += is_lost
 
 
 class Grant(enum.Enum):
     """Answer to a request for a slot."""
 
-    FREE = "free"  # a free slot
-    LENT = "lent"  # the slot of a lost session of the same key
-    LENT_BY_TOKEN = "lent_by_token"  # the slot of a lost session of the same token
+    FREE = "free"  # the slot is granted
     TOKEN_FULL = "token_full"
     HOST_FULL = "host_full"
     TENANT_FULL = "tenant_full"
     REFUSED = "refused"  # for the reason that the gateway has
-
-    @property
-    def is_lent(self) -> bool:
-        return self in (Grant.LENT, Grant.LENT_BY_TOKEN)
-
-    @property
-    def has_slot(self) -> bool:
-        return self is Grant.FREE or self.is_lent
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,7 +118,6 @@ class SlotRequest:
         max_of_token: limit of the token's sessions; 0: none.
         max_sessions: number of slots of the host.
         is_refused: the gateway refuses a new session even if a slot is free.
-        may_resume: the socket may be that of a lost session; False for plain HTTP.
     """
 
     tenant: str
@@ -145,7 +125,6 @@ class SlotRequest:
     max_of_token: int
     max_sessions: int
     is_refused: bool
-    may_resume: bool
 
 
 MaxOfTenant = Callable[[str, Mapping[str, int], int], int]  # of the tenant, the slots by tenant, the number of slots
@@ -157,30 +136,28 @@ def grant(request: SlotRequest, counts: SlotCounts, max_of_tenant: MaxOfTenant) 
     A full token comes first, then the gateway's own refusal, then full slots of the host or of the key.
     """
     tenant, taken = request.tenant, counts.sessions + counts.waiting
-    is_token_full = 0 < request.max_of_token <= counts.tokens[request.token]
-    if is_token_full:
-        refusal = Grant.TOKEN_FULL
-    elif request.is_refused:
-        refusal = Grant.REFUSED
-    elif taken.total() >= request.max_sessions:
-        refusal = Grant.HOST_FULL
-    elif taken[tenant] >= max_of_tenant(tenant, taken, request.max_sessions):
-        refusal = Grant.TENANT_FULL
-    else:
-        return Grant.FREE
-    if not request.may_resume or counts.lent[tenant] >= counts.lost[tenant]:
-        return refusal
-    if not is_token_full:
-        return Grant.LENT
-    has_lost = counts.lent_tokens[request.token] < counts.lost_tokens[request.token]
-    return Grant.LENT_BY_TOKEN if has_lost else refusal
+    if 0 < request.max_of_token <= counts.tokens[request.token]:
+        return Grant.TOKEN_FULL
+    if request.is_refused:
+        return Grant.REFUSED
+    if taken.total() >= request.max_sessions:
+        return Grant.HOST_FULL
+    if taken[tenant] >= max_of_tenant(tenant, taken, request.max_sessions):
+        return Grant.TENANT_FULL
+    return Grant.FREE
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Slot:
-    """Slot of a socket until it has a session. `grant`: None until the request for it is answered."""
+    """Slot of a socket until it has a session.
+
+    Attributes:
+        resumed: the session that the socket's address names, if this gateway has it.
+        grant: None until the request for the slot is answered.
+    """
 
     client: Client
+    resumed: SlotOwner | None = None
     grant: Grant | None = None
 
 
@@ -192,9 +169,9 @@ class Slots:
         self._sockets: set[Slot] = set()
         self._has_left = asyncio.Event()
 
-    def open(self, client: Client) -> Slot:
-        """Return a slot for a new socket. It is counted once its `grant` is set."""
-        slot = Slot(client)
+    def open(self, client: Client, resumed: SlotOwner | None) -> Slot:
+        """Return a slot for a new socket. It is counted once it is granted."""
+        slot = Slot(client, resumed)
         self._sockets.add(slot)
         return slot
 
@@ -221,13 +198,18 @@ class Slots:
         for owner in self.owners:
             counts.add_owner(owner)
         for slot in self._sockets:
-            if slot.grant is not None and slot.grant.has_slot:
-                counts.add_socket(slot.client.tenant, slot.client.token, slot.grant.is_lent)
+            if slot.grant is Grant.FREE:
+                counts.add_socket(slot.client.tenant, slot.client.token)
         return counts
 
+    def may_resume(self, slot: Slot) -> bool:
+        """Return whether a socket is the only one that resumes its session, and so needs no slot of its own."""
+        return slot.resumed is not None and sum(other.resumed is slot.resumed for other in self._sockets) == 1
+
     def longest_lost(self, slot: Slot) -> SlotOwner | None:
-        """Return the lost session of this gateway to close for the new session of a lent slot."""
-        by_token, client = slot.grant is Grant.LENT_BY_TOKEN, slot.client
+        """Return the lost session of this gateway whose slot a new session takes."""
+        by_token, client = slot.grant is Grant.TOKEN_FULL, slot.client
         lost = [owner for owner in self.owners if owner.tenant == client.tenant and owner.lost_at is not None]
         lost = [owner for owner in lost if owner.token == client.token or not by_token]
+        lost = [owner for owner in lost if all(other.resumed is not owner for other in self._sockets)]
         return min(lost, key=lambda owner: owner.lost_at or 0.0, default=None)

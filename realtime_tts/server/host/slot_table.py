@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 
-from realtime_tts.server.admission.slots import MaxOfTenant, SlotCounts, SlotRequest, grant
+from realtime_tts.server.admission.slots import Grant, MaxOfTenant, SlotCounts, SlotRequest, grant
 from realtime_tts.server.host.messages import SlotAnswer, SlotsUsed
 
 
@@ -47,9 +47,9 @@ class SlotTable:
         found = grant(request, self._sum(self._rows), self._max_of_tenant)
         row = self._rows[index]
         row.num_answers += 1
-        if found.has_slot:
+        if found is Grant.FREE:
             slot = SlotCounts()
-            slot.add_socket(request.tenant, request.token, found.is_lent)
+            slot.add_socket(request.tenant, request.token)
             row.granted.append((row.num_answers, slot))
         return SlotAnswer(found.value)
 

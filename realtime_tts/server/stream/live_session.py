@@ -30,8 +30,6 @@ from realtime_tts.workers.client import EngineClient
 
 logger = logging.getLogger(__name__)
 
-GOING_AWAY = 1001  # close code of a shutdown
-
 
 class MessageSink(Protocol):
     """The socket that a session is attached to."""

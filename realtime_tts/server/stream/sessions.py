@@ -12,12 +12,13 @@ from typing import Protocol
 
 from realtime_tts.config import ServerConfig
 from realtime_tts.dialects.base import Habits
-from realtime_tts.errors import Draining, SessionNotFound
+from realtime_tts.errors import Draining, SessionNotFound, TooManySessions
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.peers import session_name
-from realtime_tts.server.admission.slots import Slot
+from realtime_tts.server.admission.slots import Grant, Slot
 from realtime_tts.server.http.catalogue import Catalogue
 from realtime_tts.server.logs import log_event
-from realtime_tts.server.stream.live_session import GOING_AWAY, LiveSession, MessageSink, Services
+from realtime_tts.server.stream.live_session import LiveSession, MessageSink, Services
 from realtime_tts.session.messages import Resume
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
@@ -59,15 +60,14 @@ class Sessions(dict[str, LiveSession]):
 
         Raises:
             Draining: the server is shutting down.
-            Overloaded: the slot was lent for a lost session, and the engine has no capacity for another one.
-            TooManySessions: the slot was lent for a lost session at another gateway.
+            Overloaded, TooManySessions: the socket was admitted without a slot, to resume a session.
         """
         client, admission = slot.client, self._services.admission
-        is_lent = slot.grant is not None and slot.grant.is_lent
         refusal = admission.session_refusal(client.tenant)
-        if refusal is not None and (is_lent or isinstance(refusal, Draining)):
+        if isinstance(refusal, Draining):
             raise refusal
-        admission.close_lost_session(slot, GOING_AWAY)
+        if slot.grant is not Grant.FREE:
+            raise refusal or TooManySessions("this connection was admitted to resume a session only")
         admission.slots.close(slot)
         defaults = self.catalogue.defaults
         permissive = habits.accepts_any_voice and not self._config.voices.strict_ids
@@ -90,14 +90,18 @@ class Sessions(dict[str, LiveSession]):
         log_event(logger, logging.INFO, "session_opened", **ids)
         return live
 
+    def find(self, session_id: str, client: Client) -> LiveSession | None:
+        """Return a session of the client's key; None if this gateway has none with this id."""
+        live = self.get(session_id)
+        return live if live is not None and live.tenant == client.tenant else None
+
     def resume(self, slot: Slot, message: Resume, sink: MessageSink) -> LiveSession:
         """Attach a lost session to its client's new connection; the session keeps its own slot.
 
         Raises:
             SessionNotFound: the session is unknown or expired, or belongs to another key.
         """
-        live = self.get(message.session_id)
-        if live is None or live.tenant != slot.client.tenant:
+        if (live := self.find(message.session_id, slot.client)) is None:
             raise SessionNotFound("unknown session; it may have expired, or the address lacks ?resume=<session id>")
         live.resume(message, sink)
         self._services.admission.slots.close(slot)

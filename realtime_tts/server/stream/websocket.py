@@ -31,9 +31,10 @@ from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.dictionaries import with_dictionaries
 from realtime_tts.server.http.problems import hold_answer, problem_response
 from realtime_tts.server.logs import log_crash, log_event
-from realtime_tts.server.stream.live_session import GOING_AWAY, LiveSession
+from realtime_tts.server.stream.live_session import LiveSession
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, StreamProtocol
 from realtime_tts.session import messages
+from realtime_tts.session.connection import GOING_AWAY
 
 logger = logging.getLogger(__name__)
 
@@ -69,12 +70,14 @@ async def serve_stream(
             await _deny(websocket, error, refuse)
             return
         socket: StreamProtocol = websocket.scope["extensions"][SOCKET_EXTENSION]
-        if socket.hand_over(functools.partial(gateway.peers.give, websocket.query_params.get("resume", ""))):
+        resume = websocket.query_params.get("resume", "")
+        if socket.hand_over(functools.partial(gateway.peers.give, resume)):
             return  # the gateway that has the session answers
         try:
             dialect = make_dialect()
             subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
-            slot = await stack.enter_async_context(gateway.admission.slot(client))
+            resumed = gateway.sessions.find(resume, client)
+            slot = await stack.enter_async_context(gateway.admission.slot(client, resumed=resumed, replaces=True))
         except RealtimeTTSError as error:
             gateway.admission.note_refusal(error, client)
             await _deny(websocket, error, refuse)

@@ -57,10 +57,10 @@ def test_limits_of_a_key_and_of_a_token() -> None:
     quota, counts = quotas(sessions=2), SlotCounts()
 
     def ask(token: str) -> Grant:
-        request = SlotRequest("a", token, max_of_token=1, max_sessions=100, is_refused=False, may_resume=True)
+        request = SlotRequest("a", token, max_of_token=1, max_sessions=100, is_refused=False)
         found = grant(request, counts, quota.max_sessions)
-        if found.has_slot:
-            counts.add_socket("a", token, found.is_lent)
+        if found is Grant.FREE:
+            counts.add_socket("a", token)
         return found
 
     assert ask("t") is Grant.FREE

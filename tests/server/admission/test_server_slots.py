@@ -47,8 +47,11 @@ async def test_a_lost_session_keeps_its_place_for_its_client(make_gateway: MakeG
         await first.speak("c", "Hello there.")
         await lose(first, gateway)
         assert gateway.usage().sessions == 2
-        async with open_stream(gateway.ws_url) as again:
-            assert await refused_with(gateway.ws_url) == 503  # one lost session lets one socket in
+        async with open_stream(f"{gateway.ws_url}?resume={lost_id}") as again:
+            assert await refused_with(gateway.ws_url) == 503
+            assert (
+                await refused_with(f"{gateway.ws_url}?resume={lost_id}") == 503
+            )  # one lost session lets one socket in
             await again.send("session.resume", session_id=lost_id, contexts={"c": -1})
             await again.until("session.resumed")
             assert (await again.until_terminal("c"))["type"] == "context.done"
@@ -84,7 +87,8 @@ async def test_a_tokens_sessions_are_counted_lost_or_not(make_gateway: MakeGatew
             session_id = await start(client)
             assert list(gateway.call(lambda: list(gateway.gateway.sessions))) == [session_id]
             await lose(client, gateway)
-    async with open_stream(gateway.ws_url, additional_headers=headers) as again:  # for the lost one
+    address = f"{gateway.ws_url}?resume={session_id}"
+    async with open_stream(address, additional_headers=headers) as again:
         assert await refused_with(gateway.ws_url, additional_headers=headers) == 429
         spoken = await post(f"{gateway.url}/v1/audio/speech", json={"input": "Hi."}, headers=headers)
         assert spoken.status_code == 429
@@ -107,7 +111,7 @@ async def test_connecting_and_vanishing_does_not_pile_up_sessions(make_gateway: 
         assert (await honest.until_terminal("c"))["type"] == "context.done"
 
 
-async def test_a_lost_session_lends_its_place_to_its_own_key_alone(make_gateway: MakeGateway) -> None:
+async def test_a_lost_session_leaves_its_place_to_its_own_key_alone(make_gateway: MakeGateway) -> None:
     keys = [create_key() for _ in range(2)]
     gateway = make_gateway(api_key_hashes=tuple(key_hash for _, key_hash in keys), max_sessions=1)
     first, second = ({"Authorization": f"Bearer {key}"} for key, _ in keys)
@@ -133,7 +137,18 @@ async def test_lost_sessions_count_for_their_key(make_gateway: MakeGateway) -> N
             assert gateway.usage().sessions == 1
 
 
-async def test_a_lent_place_gives_no_new_session_to_a_full_engine(make_gateway: MakeGateway) -> None:
+async def test_a_socket_admitted_for_a_lost_session_opens_no_other(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(max_sessions=1)
+    async with open_stream(gateway.ws_url) as client:
+        lost_id = await start(client)
+        await lose(client, gateway)
+        async with open_stream(f"{gateway.ws_url}?resume={lost_id}") as new:
+            await new.send("session.start")
+            assert await new.until_closed() == (1013, "too_many_sessions")
+        assert gateway.usage().sessions == 1
+
+
+async def test_a_full_engine_gets_no_new_session_for_a_lost_one(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(worker={"max_streams": 2}, max_queued=1)
     async with open_stream(gateway.ws_url) as busy, open_stream(gateway.ws_url) as client:
         lost_id = await start(client)
@@ -144,10 +159,8 @@ async def test_a_lent_place_gives_no_new_session_to_a_full_engine(make_gateway: 
         await busy.until("pong")
         assert await refused_with(gateway.ws_url) == 503
         await lose(client, gateway)
-        async with open_stream(gateway.ws_url) as new:
-            await new.send("session.start")
-            assert await new.until_closed() == (1013, "overloaded")
-        async with open_stream(gateway.ws_url) as again:
+        assert await refused_with(gateway.ws_url) == 503
+        async with open_stream(f"{gateway.ws_url}?resume={lost_id}") as again:
             await again.send("session.resume", session_id=lost_id, contexts={})
             await again.until("session.resumed")
         await busy.send("cancel")

@@ -17,8 +17,8 @@ NUM_GATEWAYS = 4
 ROOM = 10
 
 
-def asked(tenant: str = "a", token: str = "", max_of_token: int = 0, resumes: bool = False) -> SlotRequest:
-    return SlotRequest(tenant, token, max_of_token, ROOM, False, resumes)
+def asked(tenant: str = "a", token: str = "", max_of_token: int = 0) -> SlotRequest:
+    return SlotRequest(tenant, token, max_of_token, ROOM, False)
 
 
 def used(num_answers: int = 0, **sessions: int) -> SlotsUsed:
@@ -65,18 +65,6 @@ def test_the_slots_of_a_gateway_end_with_it(table: SlotTable) -> None:
     assert table.others(0) == SlotCounts(waiting=Counter(a=1)), "answers are counted anew"
 
 
-def test_each_lost_session_lends_its_slot_once(table: SlotTable) -> None:
-    lost = SlotCounts(sessions=Counter(a=ROOM), lost=Counter(a=1), tokens=Counter(t=1), lost_tokens=Counter(t=1))
-    table.report(1, SlotsUsed(lost, 0))
-    assert take(table, 0, asked(resumes=False)) is Grant.HOST_FULL
-    assert take(table, 0, asked("b", resumes=True)) is Grant.HOST_FULL
-    assert take(table, 0, asked(token="u", max_of_token=1, resumes=True)) is Grant.LENT
-    assert take(table, 2, asked(resumes=True)) is Grant.HOST_FULL
-    table.report(0, used(num_answers=3))  # its client has left
-    assert take(table, 2, asked(token="t", max_of_token=1, resumes=True)) is Grant.LENT_BY_TOKEN
-    assert take(table, 3, asked(token="t", max_of_token=1, resumes=True)) is Grant.TOKEN_FULL
-
-
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_there_are_never_more_sessions_than_slots_however_late_reports_are(seed: int) -> None:
@@ -101,7 +89,7 @@ def test_there_are_never_more_sessions_than_slots_however_late_reports_are(seed:
                 to_gateway[index].append(table.answer(index, message))
         elif step == 3 and to_gateway[index]:
             num_answers[index] += 1
-            held[index] += Grant(to_gateway[index].popleft().grant).has_slot
+            held[index] += Grant(to_gateway[index].popleft().grant) is Grant.FREE
         assert sum(held) <= ROOM
 
 
