@@ -63,7 +63,7 @@ class Gateway:
         self.adapters = AdapterRegistry(engine, _directory(settings.engine.adapters_dir))
         self.adapters.on_changed = self.peers.adapter_changed
         self.consents = Consents(self._store)
-        self.dictionaries = Dictionaries(None if self._store is None else self._store.directory / "dictionaries")
+        self.dictionaries = Dictionaries(self._store)
         self.voice_making = VoiceMaking()
         self.making_previews: SharedJobs[bytes] = SharedJobs()
         self.previews = Previews(None if self._store is None else self._store.directory / "previews")

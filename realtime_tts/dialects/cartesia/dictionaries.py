@@ -23,7 +23,7 @@ def dictionary_entry(dictionary: StoredDictionary, tenant: str) -> dict[str, Any
     """Return a dictionary in Cartesia's format."""
     created_at = datetime.fromtimestamp(dictionary.created_at, UTC)
     return {
-        "id": dictionary.dictionary_id,
+        "id": dictionary.record_id,
         "name": dictionary.name,
         "owner_id": tenant or "local",
         "created_at": created_at.isoformat().replace("+00:00", "Z"),

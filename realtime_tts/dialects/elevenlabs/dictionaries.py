@@ -41,13 +41,13 @@ def merged(entries: Sequence[Entry], more: Sequence[Entry]) -> list[Entry]:
 
 
 def version_id(dictionary: StoredDictionary) -> str:
-    return f"{dictionary.dictionary_id}-{dictionary.version}"
+    return f"{dictionary.record_id}-{dictionary.version}"
 
 
 def made_entry(dictionary: StoredDictionary) -> dict[str, Any]:
     """Return the answer to a request that created or changed a dictionary."""
     return {
-        "id": dictionary.dictionary_id,
+        "id": dictionary.record_id,
         "name": dictionary.name,
         "created_by": "",
         "creation_time_unix": int(dictionary.created_at),
@@ -61,7 +61,7 @@ def made_entry(dictionary: StoredDictionary) -> dict[str, Any]:
 def listed_entry(dictionary: StoredDictionary) -> dict[str, Any]:
     """Return an entry of the list of dictionaries."""
     return {
-        "id": dictionary.dictionary_id,
+        "id": dictionary.record_id,
         "latest_version_id": version_id(dictionary),
         "latest_version_rules_num": len(dictionary.entries),
         "name": dictionary.name,

@@ -51,13 +51,13 @@ async def list_dictionaries(
     request: Request, client: Owner, cursor: str = "", page_size: Annotated[int, Query(ge=1, le=100)] = 30
 ) -> dict[str, Any]:
     found = await get_gateway(request).dictionaries.all_of(client.tenant)
-    ids = [each.dictionary_id for each in found]
+    ids = [each.record_id for each in found]
     rest = found[ids.index(cursor) + 1 :] if cursor in ids else found
     page, has_more = rest[:page_size], len(rest) > page_size
     return {
         "pronunciation_dictionaries": [dialect.listed_entry(each) for each in page],
         "has_more": has_more,
-        "next_cursor": page[-1].dictionary_id if has_more else None,
+        "next_cursor": page[-1].record_id if has_more else None,
     }
 
 

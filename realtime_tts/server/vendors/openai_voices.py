@@ -18,7 +18,7 @@ from realtime_tts.server.http.problems import answers_in
 from realtime_tts.server.http.routes import NEEDS_KEY, Owner, authorize, get_gateway, is_form, read_bounded
 from realtime_tts.server.voices.cloning import check_recording, make_voice
 from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, upload_place
-from realtime_tts.speech.voice_store import RecordedConsent
+from realtime_tts.speech.consents import RecordedConsent
 
 _MAX_BODY_BYTES = 16 * 1024
 _VOICE_FIELDS = ("name", "consent", "type", "prompt", "model", "script_hint", "consent_by", "consent_scope")
@@ -120,4 +120,4 @@ async def delete_consent(request: Request, consent_id: str, client: Owner) -> di
 
 
 def _entry(consent: RecordedConsent) -> dict[str, Any]:
-    return openai.consent_entry(consent.consent_id, consent.name, consent.language, consent.created_at)
+    return openai.consent_entry(consent.record_id, consent.name, consent.language, consent.created_at)

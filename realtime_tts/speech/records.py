@@ -1,0 +1,216 @@
+"""Records that clients store (voices, consents, dictionaries): JSON in one SQLite database, or in memory.
+
+Several gateways may have the same database: each sees what the others have written with its next read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from realtime_tts.errors import ConfigError, InternalError, InvalidRequest, RealtimeTTSError
+
+MAX_NAME_CHARS = 128
+_SCHEMA_VERSION = 3
+_SCHEMA = """
+CREATE TABLE records (
+    kind TEXT NOT NULL,
+    record_id TEXT PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    body TEXT NOT NULL
+);
+CREATE INDEX records_of_tenants ON records (kind, tenant);
+CREATE UNIQUE INDEX voice_names ON records (tenant, json_extract(body, '$.name')) WHERE kind = 'voice';
+CREATE INDEX voices_by_latents ON records (json_extract(body, '$.digest')) WHERE kind = 'voice'
+"""
+_BUSY_S = 5.0
+
+Fields = dict[str, Any]  # of a JSON object
+
+
+class RecordStore:
+    """Records by kind and id. All calls block for a disk's time: make them from a thread.
+
+    Args:
+        directory: holds the database; made if it is missing. None: the records end with the process.
+
+    Raises (at construction):
+        ConfigError: the directory cannot be made, written, or read.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._lock = threading.Lock()
+        path = Path(":memory:")
+        try:
+            if directory is not None:
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # an existing one may hold other files
+                path = directory / "voices.sqlite3"
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # its log is made with the same permissions
+            self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
+                self._db.execute(f"PRAGMA {pragma}")
+            self._prepare()
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(f"voices cannot be kept in {directory}: {error}", field="voices_dir") from error
+
+    def _prepare(self) -> None:
+        with self._transaction():
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                for statement in _SCHEMA.split(";"):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            elif version != _SCHEMA_VERSION:
+                problem = f"voices are stored in format {version}; this server reads {_SCHEMA_VERSION}"
+                raise ConfigError(problem, field="voices_dir")
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def find(self, kind: str, tenant: str, record_id: str | None = None) -> list[Fields]:
+        """Return a tenant's records of a kind, or the one of this id, oldest first.
+
+        Raises:
+            InternalError: the database cannot be read.
+        """
+        if record_id is not None:
+            record_id = record_id.encode("ascii", "replace").decode()  # a lone surrogate cannot be a parameter
+        with self._reading():
+            return self._select(
+                "kind = ?1 AND tenant = ?2 AND ifnull(?3, record_id) = record_id", kind, tenant, record_id
+            )
+
+    def insert(self, kind: str, fields: Fields, limit: int) -> bool:
+        """Add a record, unless its tenant has `limit` of its kind; return True if it was added.
+
+        Raises:
+            InternalError: the disk is full or broken.
+        """
+        with self._writing(), self._transaction():
+            has_room = self._count("kind = ? AND tenant = ?", kind, fields["tenant"]) < limit
+            if has_room:
+                self._insert(kind, fields)
+            return has_room
+
+    def update(self, record_id: str, changes: Fields) -> None:
+        """Change fields of a record; unknown ids are ignored. Raises InternalError as `insert`."""
+        with self._writing(), self._transaction():
+            self._update(record_id, changes)
+
+    def delete(self, record_id: str) -> None:
+        """Remove a record; unknown ids are ignored. Raises InternalError as `insert`."""
+        with self._writing(), self._transaction():
+            self._db.execute("DELETE FROM records WHERE record_id = ?", (record_id,))
+
+    # ---- within a block of the methods below ---------------------------------------------------------------------
+
+    def _select(self, condition: str, *values: object) -> list[Fields]:
+        order = f"SELECT body FROM records WHERE {condition} ORDER BY created_at, rowid"
+        return [json.loads(body) for (body,) in self._db.execute(order, values)]
+
+    def _count(self, condition: str, *values: object) -> int:
+        return int(self._db.execute(f"SELECT count(*) FROM records WHERE {condition}", values).fetchone()[0])
+
+    def _insert(self, kind: str, fields: Fields) -> None:
+        row = (kind, fields["record_id"], fields["tenant"], fields["created_at"], json.dumps(fields))
+        self._db.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?)", row)
+
+    def _update(self, record_id: str, changes: Fields) -> bool:
+        change = "UPDATE records SET body = json_patch(body, ?) WHERE record_id = ?"
+        return self._db.execute(change, (json.dumps(changes), record_id)).rowcount > 0
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:  # some failures have rolled it back already
+                self._db.execute("ROLLBACK")
+            raise
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except sqlite3.Error as error:
+                raise InternalError("the stored records cannot be read") from error
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except (OSError, sqlite3.Error) as error:
+                raise InternalError("the record cannot be stored: the disk is full or broken") from error
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a tenant. `created_at`: Unix time, s."""
+
+    record_id: str
+    tenant: str
+    name: str
+    created_at: float
+
+    def __post_init__(self) -> None:
+        if not self.name.strip() or len(self.name) > MAX_NAME_CHARS:
+            raise InvalidRequest(f"name must have 1 to {MAX_NAME_CHARS} characters", field="name")
+
+
+R = TypeVar("R", bound=Record)
+
+
+class TenantRecords(Generic[R]):
+    """Records of one kind. Every call reads the store, since other processes add records, too.
+
+    Raises (from every method):
+        InternalError: the store cannot be read or written.
+    """
+
+    kind: ClassVar[str]
+    limit: ClassVar[int]  # for one tenant
+    full: ClassVar[type[RealtimeTTSError]]
+    missing: ClassVar[type[RealtimeTTSError]]
+    field: ClassVar[str]  # of requests, that names a record
+
+    def __init__(self, make: Callable[..., R], store: RecordStore | None) -> None:
+        self._make, self._store = make, store or RecordStore()
+
+    async def all_of(self, tenant: str = "", record_id: str | None = None) -> list[R]:
+        """Return the records of a tenant, oldest first; with `record_id` this one alone."""
+        found = await asyncio.to_thread(self._store.find, self.kind, tenant, record_id)
+        return [self._make(**fields) for fields in found]
+
+    async def get(self, record_id: str, tenant: str = "") -> R:
+        """Return a record. Raises `missing`: it is unknown, or another tenant's."""
+        for found in await self.all_of(tenant, record_id):
+            return found
+        raise self.missing(f"there is no such {self.kind}", field=self.field)
+
+    async def remove(self, record_id: str, tenant: str = "") -> None:
+        """Remove a record. Raises as `get`."""
+        await self.get(record_id, tenant)
+        await asyncio.to_thread(self._store.delete, record_id)
+
+    async def _add(self, record: R) -> R:
+        if not await asyncio.to_thread(self._store.insert, self.kind, dataclasses.asdict(record), self.limit):
+            raise self.full(f"a key may have {self.limit} records of the kind {self.kind}; delete one first")
+        return record
+
+    async def _replace(self, record: R) -> R:
+        await asyncio.to_thread(self._store.update, record.record_id, dataclasses.asdict(record))
+        return record
