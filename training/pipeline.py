@@ -4,8 +4,8 @@
 
 The teacher speaks while the VAE's joint stage trains on what it has said so far; the VAE's decoder stage runs beside
 the TTS training. Of several GPUs all train the joint stage, then the last one the decoder and the others the TTS model.
-A finished voice is trained on with `--from-checkpoint`; a share of 0 keeps that part of its VAE as it is. If then the
-teacher is the slower one, `--rounds` begin on its first hours and take in later what it has said since.
+`--kept FOLDER` goes on from the weights that an earlier run kept there (`training.carry`), with its encoder: then there
+is no joint stage. At the end build/weights holds what the next run can go on from, build/starter_voice the voice.
 
 Every stage is a command of its own (README.md) and resumes, so that this one may be run again after a cut. Progress is
 the foreground stage's; the others log into the build folder. Needs the script (`training.script`) and the
@@ -20,17 +20,16 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
-
-from training.teacher import spoken_hours
 
 EXPORT_S = 20.0
 # the processes of a stage meet on this host, whatever its name resolves to
 TORCHRUN = ("--nnodes=1", "--master-addr=127.0.0.1", "--master-port=29511")
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "4"}
+JOINT_SHARE = 0.35  # of the time
+DECODER_SHARE = 0.8  # of the time of the TTS training, where both share a GPU
 VAE_CHUNKS = 240  # about 70 hours; more would only cost memory
 
 
@@ -63,14 +62,6 @@ class Pipeline:
         if process is not None and process.wait() != 0:
             raise self._failure(name)
 
-    def wait_for(self, name: str, enough: Callable[[], bool]) -> None:
-        """Until a background stage has done enough or has ended. Raises RuntimeError if it failed."""
-        process = self._background.get(name)
-        while process is not None and process.poll() is None and not enough():
-            time.sleep(1)
-        if process is not None and process.poll():
-            raise self._failure(name)
-
     def stop(self, name: str) -> None:
         """End a background stage; nothing if it was not started or has been waited for."""
         process = self._background.pop(name, None)
@@ -100,70 +91,45 @@ def recipe(pipeline: Pipeline, args: argparse.Namespace, gpus: int) -> None:
     audio, vae, latents, tts = build / "audio", build / "vae", build / "latents.pt", build / "tts"
     normalised = vae / "normalised.pt"
     common = ["--audio", audio, "--run", vae, "--max-chunks", VAE_CHUNKS]
+    if args.kept and not normalised.exists():
+        pipeline.run("training.carry", "unpack", "--folder", args.kept, "--build", build)
+        shutil.copy(vae / "init.pt", normalised)
     if not (audio / "complete").exists():
         teacher = ["--script", build / "corpus" / "script.tsv", "--teacher", build / "teacher", "--out", audio]
         teacher += ["--hours", args.hours, *(["--kokoro", args.kokoro] if args.kokoro else [])]
         pipeline.start("teacher", "training.teacher", *teacher)
-    if args.from_checkpoint and not (build / "tts_init.pt").exists():
-        pipeline.run("training.unpack", "--checkpoint", args.from_checkpoint, "--build", build)
-    if not normalised.exists() and args.joint_share > 0:
-        joint = ["--stage", "joint", "--seconds", args.joint_share * 60 * args.minutes]
-        if args.from_checkpoint:
-            joint += ["--init", vae / "init.pt", "--peak-rate", args.continued_rate]
+    if not normalised.exists():
+        joint = ["--stage", "joint", "--seconds", JOINT_SHARE * 60 * args.minutes]
         pipeline.run("training.vae_training", *common, *joint, processes=gpus)
-    elif not normalised.exists():
-        shutil.copy(vae / "init.pt", normalised)  # a checkpoint's latents are normalised
-    trained_vae, tts_gpus = normalised, gpus
-    if args.decoder_share > 0:
-        trained_vae, tts_gpus = vae / "decoder" / "vae.pt", max(1, gpus - 1)
-        decoder_s = args.decoder_share * pipeline.seconds_left()
-        decoder = ["--stage", "decoder", "--seconds", decoder_s, "--critics-after", args.critics_after]
-        pipeline.start("decoder", "training.vae_training", *common, *decoder, gpu=tts_gpus if gpus > 1 else None)
+    decoder_s = pipeline.seconds_left() if gpus > 1 else DECODER_SHARE * pipeline.seconds_left()
+    decoder = ["--stage", "decoder", "--seconds", decoder_s, "--min-chunks", 8]
     tts_args: list[object] = ["--latents", latents, "--run", tts]
-    if args.from_checkpoint:
-        tts_args += ["--init", build / "tts_init.pt", "--peak-rate", args.continued_rate]
-    for rounds_left in range(args.rounds, 0, -1):
-        if args.rounds == 1:
-            pipeline.finish("teacher")
-        else:
-            pipeline.wait_for("teacher", lambda: spoken_hours(audio) >= args.hours / args.rounds)
-            if rounds_left == 1:
-                pipeline.stop("teacher")
-        pipeline.run("training.latents", "--audio", audio, "--vae", normalised, "--out", latents, processes=gpus)
-        left = pipeline.seconds_left()
-        seconds = ["--more-seconds", left, "--session-seconds", left / rounds_left]
-        pipeline.run("training.tts_training", *tts_args, *seconds, processes=tts_gpus)
+    if args.kept:
+        decoder += ["--init-critics", vae / "init_critics.pt", "--critics-after", 0, "--peak-rate", args.decoder_rate]
+        decoder += ["--critics-weight", args.critics_weight]
+        tts_args += ["--init", build / "tts_init.pt", "--peak-rate", args.tts_rate]
+    tts_gpus = max(1, gpus - 1)
+    pipeline.start("decoder", "training.vae_training", *common, *decoder, gpu=tts_gpus if gpus > 1 else None)
+    pipeline.finish("teacher")
+    pipeline.run("training.latents", "--audio", audio, "--vae", normalised, "--out", latents, processes=gpus)
+    pipeline.run("training.tts_training", *tts_args, "--more-seconds", pipeline.seconds_left(), processes=tts_gpus)
     pipeline.finish("decoder")
-    pipeline.run("training.export", "--vae", trained_vae, "--tts", tts / "tts.pt", "--out", build / "starter_voice")
+    pipeline.run("training.carry", "pack", "--build", build, "--folder", build / "weights")
+    voice = ["--vae", vae / "decoder" / "vae.pt", "--tts", tts / "tts.pt", "--out", build / "starter_voice"]
+    pipeline.run("training.export", *voice)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=Path("build"))
     parser.add_argument("--minutes", type=float, default=28.0, help="for everything")
-    parser.add_argument("--hours", type=float, default=150.0, help="of the teacher's speech")
-    parser.add_argument(
-        "--rounds", type=int, default=1, help="of TTS training, each on what the teacher has said so far"
-    )
-    parser.add_argument(
-        "--joint-share",
-        type=float,
-        default=0.35,
-        help="of the time, for the VAE's joint stage; 0 keeps the encoder of --from-checkpoint",
-    )
-    parser.add_argument(
-        "--decoder-share",
-        type=float,
-        default=0.8,
-        help="of the TTS training's time, beside it; 0 keeps the decoder as it is",
-    )
-    parser.add_argument("--critics-after", type=float, default=0.6, help="share of the decoder stage without critics")
-    parser.add_argument("--from-checkpoint", type=Path, help="train this voice on")
-    parser.add_argument("--continued-rate", type=float, default=6e-4, help="peak learning rate of --from-checkpoint")
+    parser.add_argument("--hours", type=float, default=110.0, help="of the teacher's speech")
+    parser.add_argument("--kept", type=Path, help="go on from these weights: training/weights")
+    parser.add_argument("--tts-rate", type=float, default=1e-3, help="peak learning rate of the TTS model with --kept")
+    parser.add_argument("--decoder-rate", type=float, default=2.4e-4, help="and of the VAE's decoder")
+    parser.add_argument("--critics-weight", type=float, default=0.03, help="of the discriminators with --kept")
     parser.add_argument("--kokoro", type=Path, help="where the package kokoro lies, if not installed")
     args = parser.parse_args()
-    if args.joint_share == 0 and not args.from_checkpoint:
-        parser.error("without a joint stage there is no VAE: --from-checkpoint")
     pipeline = Pipeline(args.build, 60 * args.minutes)
     try:
         recipe(pipeline, args, max(1, torch.cuda.device_count()))

@@ -24,8 +24,6 @@ from training.starter_config import LETTER_IDS, VOICE_IDS, config_map, starter_c
 from training.tts_batches import Batch, BatchShape, Conditioning, RowMaker, collate, pack
 from training.tts_losses import LossSettings, hidden_states, losses, quantise
 from training.tts_training import TrainingData, TtsSettings, TtsTrainer, initialise
-from training.unpack import unpack
-from training.vae_training import load_vae
 
 NEVER = Conditioning(voice_token=0, reference=0, pseudo_reference=0, prompt=0)
 
@@ -256,16 +254,6 @@ def test_an_export_notes_the_head_that_follows_the_text(tmp_path: Path, loaded: 
     assert found.lag_ms == pytest.approx(own.lag_ms, abs=15)
     assert load_model(tmp_path).policy == dataclasses.replace(starter.policy, text_head=found)
     assert note_text_head(loaded.path) is None
-
-
-def test_a_checkpoint_comes_apart_into_what_training_begins_from(loaded: LoadedModel, tmp_path: Path) -> None:
-    unpack(tmp_path / "voice", tmp_path / "build")
-    vae = load_vae(tmp_path / "build" / "vae" / "init.pt", "cpu", toy=True)
-    torch.testing.assert_close(vae.decoder.model[1].weight, loaded.model.vae.decoder.model[1].weight)
-    model = VoxCPM(starter_config(toy=True))
-    del model.vae
-    model.load_state_dict(torch.load(tmp_path / "build" / "tts_init.pt", weights_only=True))
-    torch.testing.assert_close(model.stop_proj.weight, loaded.model.stop_proj.weight)
 
 
 def test_the_voice_is_small_enough_to_ship() -> None:
