@@ -210,6 +210,7 @@ def toy_voice(tmp_path: Path) -> Path:
     return tmp_path / "voice"
 
 
+@pytest.mark.slow
 def test_a_voice_is_compared_from_checkpoint_to_tables_and_files(
     toy_voice: Path,
     teacher_audio: Path,

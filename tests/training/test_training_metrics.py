@@ -110,6 +110,7 @@ def test_pseudo_speakers_are_seeded() -> None:
     assert pseudo_speakers(5, 1) != pseudo_speakers(5, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("voice", ["slt", "rms", "awb"])
 def test_the_teacher_moves_pitch_and_rate_as_told(flite: Flite, voice: str) -> None:
     text = "a new day has come, and we are here."
@@ -135,6 +136,7 @@ def test_no_utterance_is_shorter_than_the_model_can_say(flite: Flite) -> None:
     assert len(utterance(flite, "a", NAMED_SPEAKERS[0])) >= 4 * 2560
 
 
+@pytest.mark.slow
 def test_a_speaker_with_a_shorter_vocal_tract_measures_higher(flite: Flite) -> None:
     # of one sentence the measure is noisy, as the teacher's excitation is
     texts = [

@@ -32,6 +32,7 @@ def test_smoothing_keeps_length_and_level_at_the_ends() -> None:
     assert ramp[15] == pytest.approx(15)
 
 
+@pytest.mark.slow
 def test_losses_are_drawn_of_the_runs_that_there_are(tmp_path: Path) -> None:
     entries = [
         {"step": 50.0 * n, "flow": 1 / n, "stop": 0.1 / n, "val_flow": 1 / n, "val_stop": 0.1} for n in (1, 2, 3)
@@ -60,6 +61,7 @@ def test_a_folder_without_a_run_is_an_error_that_names_it(tmp_path: Path) -> Non
         plot_losses(tmp_path, tmp_path / "losses.png")
 
 
+@pytest.mark.slow
 def test_spectrograms_show_speech_in_all_three_rows(flite: Flite, tmp_path: Path) -> None:
     plot_spectrograms(load_model(STARTER), flite, tmp_path / "speech.png")
     image = imread(tmp_path / "speech.png")[..., :3]

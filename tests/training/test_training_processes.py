@@ -25,12 +25,14 @@ def workers() -> Iterator[Workers]:
         yield workers
 
 
+@pytest.mark.slow
 def test_processes_answer_in_the_order_of_the_jobs(workers: Workers) -> None:
     heights = [120.0, 240.0, 90.0, 180.0, 300.0, 150.0]
     measured = workers.map(measure_pitch, [tone(hz) for hz in heights], "pitch")
     assert measured == pytest.approx(heights, rel=0.03)
 
 
+@pytest.mark.slow
 def test_a_failing_job_is_reported_and_the_next_ones_are_done(workers: Workers) -> None:
     speech, silence = tone(120), np.zeros(8000, np.int16)
     with pytest.raises(ZeroDivisionError):
@@ -38,6 +40,7 @@ def test_a_failing_job_is_reported_and_the_next_ones_are_done(workers: Workers) 
     assert workers.map(measure_length, [(speech, speech)], "lengths")[0].ratio == 1.0
 
 
+@pytest.mark.slow
 def test_a_line_sounds_alike_from_any_process_and_batch(workers: Workers) -> None:
     lines = [Line("yes.", "slt"), Line("good morning.", "rms")]
     alone, order = speak_jobs(lines, steps=2, cfg=2.0, batch=1)

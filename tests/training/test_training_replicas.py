@@ -74,6 +74,7 @@ def _one_step(replicas: Replicas, folder: Path) -> Result:
     }
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_one_large_batch(tmp_path: Path) -> None:
     first, second = together(_one_step, tmp_path)
     torch.manual_seed(0)
@@ -94,6 +95,7 @@ def _wait_for_the_slower(replicas: Replicas, folder: Path) -> Result:
     return {"seen": (folder / "late").exists()}
 
 
+@pytest.mark.slow
 def test_waiting_is_for_everybody(tmp_path: Path) -> None:
     """To agree is not enough: the first process only sends, and does not wait for those that receive."""
     assert all(result["seen"] for result in together(_wait_for_the_slower, tmp_path))
@@ -118,6 +120,7 @@ def _train_vae(replicas: Replicas, folder: Path) -> Result:
     }
 
 
+@pytest.mark.slow
 def test_replicas_train_one_model_on_audio_of_their_own(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).normal(0, 3000, 64000).astype(np.int16)
     (tmp_path / "audio").mkdir()
@@ -141,6 +144,7 @@ def test_a_single_process_needs_no_others(monkeypatch: pytest.MonkeyPatch) -> No
     replicas.end()
 
 
+@pytest.mark.slow
 def test_the_pipeline_launches_a_stage_in_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = "import os, pathlib, sys\npathlib.Path(os.environ['RANK']).write_text(' '.join(sys.argv[1:]))\n"
     (tmp_path / "stage_that_writes.py").write_text(module)

@@ -173,6 +173,7 @@ def readings(model: VoxCPM, data: LatentCorpus, utterance: int) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 def test_the_head_learns_to_follow_the_text_and_serving_reads_it() -> None:
     torch.manual_seed(0)
     model = VoxCPM(starter_config(toy=True))

@@ -191,6 +191,7 @@ def test_the_training_forward_is_the_serving_forward(corpus: LatentCorpus, model
                 torch.testing.assert_close(training[batch.row_starts[number + 1] - 1], serving[0], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_training_lowers_flow_and_stop_losses(corpus: LatentCorpus, model: VoxCPM) -> None:
     del model.vae
     data = TrainingData(corpus, positions_per_step=256, seed=0, workers=1)
@@ -238,6 +239,7 @@ def test_an_exported_voice_loads_strictly_and_keeps_its_weights(loaded: LoadedMo
     assert loaded.tokenizer.encode_trusted("<michael>") == [VOICE_IDS["<michael>"]]
 
 
+@pytest.mark.slow
 def test_an_export_notes_the_head_that_follows_the_text(tmp_path: Path, loaded: LoadedModel) -> None:
     """As of the starter voice, which was exported without; a voice of a few steps of training has none."""
     starter = load_model(str(local_directory(STARTER_VOICE)))

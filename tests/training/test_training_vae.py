@@ -94,6 +94,7 @@ def test_fast_layers_compute_the_same(vae: AudioVAE) -> None:
     torch.testing.assert_close(fast.decode(fast.encode(pcm)), vae.decode(vae.encode(pcm)), atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_joint_training_lowers_the_spectral_loss(pool: AudioPool, vae: AudioVAE) -> None:
     trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=False)
     losses = [trainer.step(2e-3, use_critics=False)["mel"].item() for _ in range(40)]
@@ -112,6 +113,7 @@ def test_training_reaches_every_tap_of_every_convolution() -> None:
         assert convolution.weight.grad.abs().sum((0, 1)).gt(0).all()
 
 
+@pytest.mark.slow
 def test_the_decoder_stage_leaves_the_encoder_alone(pool: AudioPool, vae: AudioVAE) -> None:
     before = copy.deepcopy(vae.state_dict())
     trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=True)
@@ -124,6 +126,7 @@ def test_the_decoder_stage_leaves_the_encoder_alone(pool: AudioPool, vae: AudioV
     assert any(not torch.equal(after[name], before[name]) for name in before if name.startswith("decoder."))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adversarial", [False, True])
 def test_preparing_changes_no_weight(pool: AudioPool, vae: AudioVAE, adversarial: bool) -> None:
     trainer = VaeTrainer(vae, pool, SETTINGS, adversarial=adversarial)
@@ -235,6 +238,7 @@ def test_padding_a_batch_on_the_right_changes_no_latent(vae: AudioVAE) -> None:
         torch.testing.assert_close(part, alone, atol=2e-3, rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_a_run_cut_short_goes_on_where_it_stopped(pool: AudioPool, tmp_path: Path) -> None:
     def session(num_steps: int) -> VaeTrainer:
         torch.manual_seed(0)
