@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
 import re
 import statistics
@@ -25,10 +24,10 @@ from typing import Any
 from tqdm import tqdm
 
 from realtime_tts.bench.arrivals import OpenLoad
-from realtime_tts.bench.load_run import load_summary
-from realtime_tts.bench.report import figure, percent, table
+from realtime_tts.bench.load_generator import Target
+from realtime_tts.bench.report import figure, percent, table, write_json
 from realtime_tts.bench.search import CapacitySearch
-from realtime_tts.bench.server_load import ServerLoad, Target
+from realtime_tts.bench.server_load import LoadResult, ServerLoad, load_result
 from realtime_tts.bench.server_process import RunningServer, running_server
 from realtime_tts.bench.streams import Bar
 from realtime_tts.contract.cores import usable_cores
@@ -53,6 +52,15 @@ def wait_for_workers(server: RunningServer, number: int, timeout_s: float) -> No
         time.sleep(0.1)
 
 
+@dataclasses.dataclass(kw_only=True)
+class Trial(LoadResult):
+    """One load. engine: the engine's figures when the load's judged time began and when it was over."""
+
+    offered: float
+    engine: list[dict[str, float]]
+    held: bool
+
+
 def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, num_clients: int) -> dict[str, Any]:
     """Run loads, rising and falling, and print each; return `alone_ms`, `held` and the loads as `trials`."""
     end_s = time.monotonic() + given.budget_s
@@ -71,57 +79,54 @@ def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, 
         token_gap_s=1 / given.text_rate if given.text_rate else 0.0,
     )
     search = CapacitySearch(given.start * num_devices, given.precision, given.max_loads, factor=STEP)
-    trials: list[dict[str, Any]] = []
-    with ServerLoad(target) as driver:
-        driver.measure_turn()
-        alone_ms = driver.alone(NUM_ALONE)
-        while (streams := search.load) is not None:
-            load = OpenLoad.steady(streams / driver.turn_s, driver.turn_s, given.window_s, even=True)
-            if time.monotonic() + load.end_s + driver.turn_s + _RUN_OUT_S > end_s:
-                break
-            heard = driver.open_loop(load.arrivals(given.seed))
-            assert driver.account is not None
-            trial = {"offered": streams, **load_summary(heard, load, driver.account)}
-            trial["engine"] = [{name: float(value) for name, value in _ENGINE.findall(text)} for text in seen[-2:]]
-            trial["held"] = holds(trial)
-            trials.append(trial)
-            tqdm.write(", ".join(f"{name} {value}" for name, value in zip(_COLUMNS, row(trial), strict=True)))
-            search.tell(trial["held"])
+    trials: list[Trial] = []
+    driver = ServerLoad(target)
+    driver.measure_turn()
+    alone_ms = driver.alone(NUM_ALONE)
+    while (streams := search.load) is not None:
+        load = OpenLoad.steady(streams / driver.turn_s, driver.turn_s, given.window_s, even=True)
+        if time.monotonic() + load.end_s + driver.turn_s + _RUN_OUT_S > end_s:
+            break
+        result = load_result(driver.open_loop(load.arrivals(given.seed)), load, driver.account)
+        engine = [{name: float(value) for name, value in _ENGINE.findall(text)} for text in seen[-2:]]
+        trials.append(Trial(**vars(result), offered=streams, engine=engine, held=holds(result)))
+        tqdm.write(", ".join(f"{name} {value}" for name, value in zip(_COLUMNS, row(trials[-1]), strict=True)))
+        search.tell(trials[-1].held)
     return {"alone_ms": alone_ms, "held": search.held, "trials": trials}
 
 
-def holds(trial: dict[str, Any]) -> bool:
+def holds(result: LoadResult) -> bool:
     """Return whether a load was carried: packets in time, no underruns, no refusals."""
     return (
-        trial["streams"] > 0
-        and not trial["void"]
-        and not trial["errors"]
-        and trial["first_audio_ms"]["p95"] <= 1000 * BAR.first_audio_s
-        and trial["stalls"]["0"]["share"] <= 1 - BAR.stall_free + 1e-9
+        result.streams > 0
+        and not result.void
+        and not result.errors
+        and result.first_audio_ms.p95 <= 1000 * BAR.first_audio_s
+        and result.stalls["0"].share <= 1 - BAR.stall_free + 1e-9
     )
 
 
-def row(trial: dict[str, Any]) -> list[str]:
+def row(trial: Trial) -> list[str]:
     """Return the cells of `_COLUMNS` for a load."""
-    usage, first, engine = trial["usage"], trial["first_audio_ms"], trial["engine"]
-    shown = [trial["offered"], trial["listening_mean"], first["p50"], first["p95"]]
-    cells = [*map(figure, shown), percent(trial["stalls"]["0"]["share"]), str(trial["refused"])]
-    cells += [figure(trial["gateway_ms_per_speech_s"]), figure(usage["event_loop"]), figure(usage["worker_cores"])]
+    usage, first, engine = trial.usage, trial.first_audio_ms, trial.engine
     step_ms = 1000 * engine[-1].get("step_seconds", math.nan) if engine else None
-    cells += [figure(usage["engine"]), figure(step_ms), percent(idle_share(trial)), figure(usage["machine"])]
     return [
-        *cells,
-        figure(trial["latest_p99_ms"]),
-        "yes" if trial["held"] else f"no ({trial['void'] or trial['limit']})",
+        *map(figure, (trial.offered, trial.listening_mean, first.p50, first.p95)),
+        percent(trial.stalls["0"].share),
+        str(trial.refused),
+        *map(figure, (trial.gateway_ms_per_speech_s, usage.event_loop, usage.worker_cores, usage.engine, step_ms)),
+        percent(idle_share(trial)),
+        *map(figure, (usage.machine, trial.latest_p99_ms)),
+        "yes" if trial.held else f"no ({trial.void or trial.limit})",
     ]
 
 
-def idle_share(trial: dict[str, Any]) -> float | None:
+def idle_share(trial: Trial) -> float | None:
     """Return the share of time in which the device was idle although streams waited for it."""
-    if len(trial["engine"]) < 2 or trial["usage"]["engine"] is None:
+    if len(trial.engine) < 2 or trial.usage.engine is None:
         return None
-    gap_s, busy_s = (trial["engine"][1].get(name, 0.0) - trial["engine"][0].get(name, 0.0) for name in _TIMES)
-    return float(trial["usage"]["engine"] * gap_s / busy_s) if busy_s > 0 else None
+    gap_s, busy_s = (trial.engine[1].get(name, 0.0) - trial.engine[0].get(name, 0.0) for name in _TIMES)
+    return trial.usage.engine * gap_s / busy_s if busy_s > 0 else None
 
 
 def main() -> None:
@@ -153,12 +158,12 @@ def main() -> None:
             wait_for_workers(server, num_devices, given.ready_s)
             results[devices] = measure(server, num_devices, given, num_clients)
         if given.json:
-            given.json.write_text(json.dumps(results))
+            write_json(given.json, results)
     header = ["devices", "held", "alone ms", *_COLUMNS]
     lines = [
         [devices, figure(result["held"]), figure(statistics.median(result["alone_ms"])), *row(trial)]
         for devices, result in results.items()
-        for trial in sorted(result["trials"], key=lambda trial: float(trial["offered"]))
+        for trial in sorted(result["trials"], key=lambda trial: trial.offered)
     ]
     print(table(header, lines))
 

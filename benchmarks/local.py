@@ -24,8 +24,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from realtime_tts.bench.native_stream import Spoken, open_stream, speak
+from realtime_tts.bench.native_stream import open_stream, speak
 from realtime_tts.bench.server_process import RunningServer, running_server, wait_until_ready
+from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.texts import LONG_TEXT, SENTENCES
 
 FRAME_MS = 20
@@ -42,7 +43,7 @@ def import_cost() -> dict[str, float]:
     return {"import_s": statistics.median(v[0] for v in values), "imports_torch": values[0][1]}
 
 
-async def single_stream(url: str) -> list[Spoken]:
+async def single_stream(url: str) -> list[Heard]:
     """The sentences one after another on one connection."""
     socket = await open_stream(url)
     results = [await speak(socket, f"one-{i}", text) for i, text in enumerate(tqdm(SENTENCES, desc="one stream"))]
@@ -50,10 +51,10 @@ async def single_stream(url: str) -> list[Spoken]:
     return results
 
 
-async def parallel_streams(url: str, num_streams: int) -> list[Spoken]:
+async def parallel_streams(url: str, num_streams: int) -> list[Heard]:
     """Long texts, started 300 ms apart, each on a connection of its own."""
 
-    async def one(index: int) -> Spoken:
+    async def one(index: int) -> Heard:
         await asyncio.sleep(0.3 * index)
         socket = await open_stream(url)
         try:

@@ -64,9 +64,9 @@ class OpenLoad:
         return self.window[1] + self.turn_s
 
     @property
-    def expected(self) -> float:
-        """Mean number of streams in the window."""
-        return self.rate_per_s * self.window_s
+    def deadline_s(self) -> float:
+        """Time at which a load that is to hold can be given up: every judged stream has had twice its length."""
+        return self.end_s + self.turn_s
 
     def arrivals(self, seed: int) -> list[Arrival]:
         """Return all arrivals in order. The same seed gives the same ones."""

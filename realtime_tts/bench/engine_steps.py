@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -37,6 +36,27 @@ class StepPlan:
     steps: int | None = None
     cfg: float | None = None
     split: bool = True
+
+    @property
+    def num_parts(self) -> int:
+        return 1 + self.split + len(self.batches) * (self.runs + self.split)
+
+
+@dataclasses.dataclass(kw_only=True)
+class StepRow:
+    """Figures of steps by the number of streams. runs: the duration of each step in each run, ms. stages_ms, kernels:
+    of a step; None if they were not measured. observed_ms: duration of a step with the stages' clock running, which
+    costs a little."""
+
+    streams: int
+    runs: list[list[float]]
+    memory: dict[str, float]
+    step_ms: Spread
+    p50_ms_of_runs: list[float]
+    times_real_time: float
+    stages_ms: dict[str, float] | None = None
+    observed_ms: float | None = None
+    kernels: int | None = None
 
 
 class SteadyStreams:
@@ -106,77 +126,68 @@ class SteadyStreams:
 
 def measure_steps(
     subject: Subject, plan: StepPlan, progress: Callable[[str], None] = lambda what: None
-) -> list[dict[str, Any]]:
-    """One row per batch: each step's time in each run, their spread, and, if wanted, the split.
+) -> list[StepRow]:
+    """Measure one row per batch, with the split into stages if it is wanted.
 
     Args:
-        progress: told what comes before each part of the work, of which there are `num_parts`.
+        progress: told what comes before each part of the work, of which there are `plan.num_parts`.
 
     Raises:
         EngineError: the engine failed, or has no room for so many streams.
     """
     progress("warming up")
     streams = SteadyStreams(subject, plan)
-    rows: list[dict[str, Any]] = [{"streams": batch, "runs": []} for batch in plan.batches]
+    runs: dict[int, list[list[float]]] = {batch: [] for batch in plan.batches}
+    memory: dict[int, dict[str, float]] = {}
     for run in range(plan.runs):
-        for row in rows:
-            progress(f"{row['streams']} streams, run {run + 1}")
+        for batch in plan.batches:
+            progress(f"{batch} streams, run {run + 1}")
             subject.forget_peak()
-            row["runs"].append(_times_ms(streams, row["streams"], plan))
-            row["memory"] = subject.memory()
-    for row in rows:
-        _summarise(row, subject)
+            streams.start(batch, plan.num_warm + plan.num_steps)
+            runs[batch].append([1000 * streams.step() for _ in range(plan.num_warm + plan.num_steps)][plan.num_warm :])
+            streams.stop()
+            memory[batch] = subject.memory()
+    rows = [_row(batch, runs[batch], memory[batch], subject.patch_s) for batch in plan.batches]
     if plan.split:
         del streams  # its memory is needed for the next one
         progress("warming up, with stages")
         clock = clock_for(subject.device)
         observed = SteadyStreams(subject, plan, clock)
         for row in rows:
-            progress(f"{row['streams']} streams, stages")
-            row |= _split(observed, clock, row["streams"], plan)
+            progress(f"{row.streams} streams, stages")
+            _split(observed, clock, row, plan)
     return rows
 
 
-def num_parts(plan: StepPlan) -> int:
-    return 1 + plan.split + len(plan.batches) * (plan.runs + plan.split)
+def _row(batch: int, runs: list[list[float]], memory: dict[str, float], patch_s: float) -> StepRow:
+    step_ms = Spread.of([value for run in runs for value in run])
+    return StepRow(
+        streams=batch,
+        runs=runs,
+        memory=memory,
+        step_ms=step_ms,
+        p50_ms_of_runs=[percentile(run, 50) for run in runs],
+        times_real_time=batch * 1000 * patch_s / step_ms.p50,
+    )
 
 
-def _times_ms(streams: SteadyStreams, batch: int, plan: StepPlan) -> list[float]:
-    streams.start(batch, plan.num_warm + plan.num_steps)
-    for _ in range(plan.num_warm):
-        streams.step()
-    times_ms = [1000 * streams.step() for _ in range(plan.num_steps)]
-    streams.stop()
-    return times_ms
-
-
-def _summarise(row: dict[str, Any], subject: Subject) -> None:
-    times_ms = [value for run in row["runs"] for value in run]
-    row["step_ms"] = dataclasses.asdict(Spread.of(times_ms))
-    row["p50_ms_of_runs"] = [percentile(run, 50) for run in row["runs"]]
-    row["times_real_time"] = row["streams"] * 1000 * subject.patch_s / row["step_ms"]["p50"]
-
-
-def _split(streams: SteadyStreams, clock: SplittingClock, batch: int, plan: StepPlan) -> dict[str, Any]:
-    """Return medians over the steps, ms. `observed_ms`: duration of a step with the clock running, which costs a
-    little."""
-    streams.start(batch, plan.num_warm + plan.num_steps + 1)
+def _split(streams: SteadyStreams, clock: SplittingClock, row: StepRow, plan: StepPlan) -> None:
+    """Add the stages, medians over the steps, and the kernels to a row."""
+    streams.start(row.streams, plan.num_warm + plan.num_steps + 1)
     for _ in range(plan.num_warm):
         streams.step()
     walls_ms, splits = [], []
     for _ in range(plan.num_steps):
         walls_ms.append(1000 * streams.step())
         splits.append({stage: 1000 * seconds for stage, seconds in clock.take().items()})
-    num_kernels = _count_kernels(streams)
+    row.observed_ms = percentile(walls_ms, 50)
+    row.kernels = _count_kernels(streams)
     streams.stop()
     stages = [stage for stage in STAGES if any(stage in split for split in splits)]
-    medians = {stage: percentile([split.get(stage, 0.0) for split in splits], 50) for stage in stages}
-    hosts_ms = [wall_ms - sum(split.values()) for wall_ms, split in zip(walls_ms, splits, strict=True)]
-    return {
-        "stages_ms": {**medians, HOST: max(0.0, percentile(hosts_ms, 50))} if medians else None,
-        "observed_ms": percentile(walls_ms, 50),
-        "kernels": num_kernels,
-    }
+    if stages:
+        hosts_ms = [wall_ms - sum(split.values()) for wall_ms, split in zip(walls_ms, splits, strict=True)]
+        row.stages_ms = {stage: percentile([split.get(stage, 0.0) for split in splits], 50) for stage in stages}
+        row.stages_ms[HOST] = max(0.0, percentile(hosts_ms, 50))
 
 
 def _count_kernels(streams: SteadyStreams) -> int | None:
@@ -189,7 +200,3 @@ def _count_kernels(streams: SteadyStreams) -> int | None:
         torch.cuda.synchronize()
     on_device = [event for event in profile.events() if event.device_type.name == "CUDA"]
     return sum(not event.name.startswith(("Memcpy", "Memset")) for event in on_device)
-
-
-def default_batches(device: torch.device) -> tuple[int, ...]:
-    return (1, 2, 4, 8) if device.type == "cpu" else (1, 2, 4, 8, 16, 32, 64, 128, 256)

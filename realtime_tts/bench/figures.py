@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -31,14 +29,3 @@ class Spread:
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         return cls(len(values), *(percentile(values, percent) for percent in (50, 95, 99, 100)))
-
-    @classmethod
-    def counted(cls, counts: Mapping[float, int]) -> Spread:
-        """Return the distribution of values given with their frequencies."""
-        total = sum(counts.values())
-        if not total:
-            return cls.of(())
-        ordered = sorted(counts)
-        upto = list(itertools.accumulate(counts[value] for value in ordered))
-        ranks = (max(1, math.ceil(percent / 100 * total)) for percent in (50, 95, 99, 100))
-        return cls(total, *(ordered[bisect.bisect_left(upto, rank)] for rank in ranks))

@@ -5,17 +5,17 @@ the engine sends it. What a worker does, without sockets and a gateway.
 from __future__ import annotations
 
 import collections
-import dataclasses
+import math
 import random
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from realtime_tts.bench.arrivals import Arrival
+from realtime_tts.bench.capacity import Cost
 from realtime_tts.bench.figures import Spread
-from realtime_tts.bench.streams import GAVE_UP, Bar, Heard, Watch
+from realtime_tts.bench.streams import GAVE_UP, Heard
 from realtime_tts.bench.subject import Subject
 from realtime_tts.bench.texts import turn
 from realtime_tts.contract import frames
@@ -23,7 +23,6 @@ from realtime_tts.engine.engine import Engine
 
 _LOUD = 10 ** (-50 / 20)  # −50 dBFS
 _MAX_SLEEP_S = 0.05
-_LOOK_S = 0.25
 
 
 class InProcess:
@@ -75,53 +74,36 @@ class InProcess:
         self._begin()
         for _ in range(num_streams):
             self._ask(0.0, 1.0, judged=True, paced=False)
-        heard: list[Heard] = []
         while self._running:
             self.engine.step()
-            heard += self._take_ended()
+        heard = self._take_ended()
         self._abandon()
         return heard
 
-    def open_loop(
-        self,
-        arrivals: Sequence[Arrival],
-        bar: Bar | None = None,
-        expected: float = 0.0,
-    ) -> list[Heard]:
+    def open_loop(self, arrivals: Sequence[Arrival], deadline_s: float = math.inf) -> list[Heard]:
         """Run arrivals in real time, independent of how streams are served. Listeners play in real time, and the engine
         stays a little ahead of them.
 
         Args:
-            bar, expected: give up as soon as so many of the `expected` judged streams fail it that it cannot hold;
-                those without an end have the error `GAVE_UP` then.
+            deadline_s: give up at this time since the load began; streams without an end have the error `GAVE_UP` then.
         """
         waiting = collections.deque(arrivals)
         num_judged = sum(arrival.judged for arrival in arrivals)
         heard: list[Heard] = []
-        watch = Watch(bar, expected) if bar is not None else None
-        looked_s = 0.0
         self._begin()
-        while num_judged:
-            now_s = self._now_s()
+        while num_judged and (now_s := self._now_s()) < deadline_s:
             while waiting and waiting[0].at_s <= now_s:
                 arrival = waiting.popleft()
                 self._ask(arrival.at_s, arrival.share, arrival.judged, paced=True)
-            self._step(waiting[0].at_s if waiting else None)
+            self._step(waiting[0].at_s if waiting else deadline_s)
             for stream in self._take_ended():
                 heard.append(stream)
                 num_judged -= stream.judged
-                if watch is not None:
-                    watch.ended(stream)
-            if watch is not None and now_s - looked_s > _LOOK_S:
-                looked_s = now_s
-                if watch.is_lost(self._running.values(), now_s):
-                    break
-        given_up = [Heard(arrival.at_s, judged=arrival.judged, error=GAVE_UP) for arrival in waiting]
-        for stream in self._running.values():
+        given_up = [*self._running.values(), *(Heard(arrival.at_s, judged=arrival.judged) for arrival in waiting)]
+        for stream in given_up:
             stream.error = GAVE_UP
-        heard += [*self._running.values(), *given_up]
         self._abandon()
-        return heard
+        return heard + given_up
 
     # ---- the engine ----------------------------------------------------------------------------------------------
 
@@ -129,20 +111,17 @@ class InProcess:
         self._number += 1
         name = f"s{self._number}"
         self._running[name] = Heard(scheduled_s, judged=judged)
-        num_patches = max(1, round(share * self._num_patches))
-        text = turn(None, self._number)
-        self.engine.post(
-            frames.Generate(
-                name,
-                name,
-                text,
-                seed=self._number,
-                cfg=self._cfg,
-                steps=self._steps,
-                max_patches=num_patches,
-                paced=paced,
-            )
+        request = frames.Generate(
+            name,
+            name,
+            turn(None, self._number),
+            seed=self._number,
+            cfg=self._cfg,
+            steps=self._steps,
+            paced=paced,
+            max_patches=max(1, round(share * self._num_patches)),
         )
+        self.engine.post(request)
 
     def _receive(self, message: frames.Message) -> None:
         stream = self._running.get(getattr(message, "request_id", ""))
@@ -172,32 +151,23 @@ class InProcess:
         self._began_s = time.monotonic()
         self._step_times_s = []
 
-    def _step(self, next_s: float | None) -> None:
-        """A step, or, if there is nothing to do, the wait until there may be something."""
+    def _step(self, next_s: float) -> None:
+        """Run a step. If there is nothing to do, wait until there may be something, at `next_s` at the latest."""
         started_s = time.perf_counter()
         if self.engine.step():
             self._step_times_s.append(time.perf_counter() - started_s)
-        else:
-            self._sleep(next_s)
+            return
+        idle_s = self.engine.idle_s()
+        wait_s = min(_MAX_SLEEP_S, next_s - self._now_s(), math.inf if idle_s is None else idle_s)
+        time.sleep(max(0.0, wait_s))
 
-    def steps(self) -> dict[str, Any]:
-        """Return figures of the last load: duration of its steps, ms, and the share of its time that they filled."""
-        elapsed_s = max(1e-9, self._now_s())
-        times_ms = [1000 * seconds for seconds in self._step_times_s]
-        return {"step_ms": dataclasses.asdict(Spread.of(times_ms)), "busy": sum(self._step_times_s) / elapsed_s}
+    def cost(self) -> Cost:
+        """Return the cost of the last load."""
+        step_ms = Spread.of([1000 * seconds for seconds in self._step_times_s])
+        return Cost(step_ms=step_ms, busy=sum(self._step_times_s) / max(1e-9, self._now_s()))
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s
-
-    def _sleep(self, next_s: float | None) -> None:
-        """Wait until there may be something to do."""
-        waits_s = [_MAX_SLEEP_S]
-        if next_s is not None:
-            waits_s.append(next_s - self._now_s())
-        if (idle_s := self.engine.idle_s()) is not None:
-            waits_s.append(idle_s)
-        if (wait_s := min(waits_s)) > 0:
-            time.sleep(wait_s)
 
     def _abandon(self) -> None:
         """End the streams without a listener."""

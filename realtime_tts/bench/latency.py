@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
-
-import torch
 
 from realtime_tts.bench.in_process import InProcess
-from realtime_tts.bench.streams import Heard, summary
+from realtime_tts.bench.streams import Heard, Summary, summary
 from realtime_tts.bench.subject import Subject
 
 
@@ -30,47 +27,53 @@ class LatencyPlan:
         return 1 + 2 * self.runs * len(self.callers)
 
 
+@dataclasses.dataclass(kw_only=True)
+class Latency(Summary):
+    """Figures over all runs of a kind of load. times_real_time: seconds of audio made per second."""
+
+    first_audio_p50_ms_of_runs: list[float]
+    times_real_time: float
+
+    @classmethod
+    def of(cls, runs: list[list[Heard]], num_callers: int) -> Latency:
+        streams = [stream for run in runs for stream in run if stream.judged]
+        result = summary(streams)
+        return cls(
+            **vars(result),
+            first_audio_p50_ms_of_runs=[summary(run).first_audio_ms.p50 for run in runs],
+            # So many streams at a time, each this much slower or faster than it is played.
+            times_real_time=num_callers / result.rtf.p50,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class LatencyRow:
+    """Figures by the number of callers: of a closed loop, and of requests that begin at once."""
+
+    streams: int
+    closed: Latency
+    burst: Latency
+
+
 def measure_latency(
     subject: Subject, plan: LatencyPlan, progress: Callable[[str], None] = lambda what: None
-) -> list[dict[str, Any]]:
-    """One row per number of callers: of the closed loop and of the burst the summary over all runs, each run's p50 of
-    the first audio, and every stream's own figures.
+) -> list[LatencyRow]:
+    """Measure one row per number of callers.
 
     Args:
         progress: told what comes before each part of the work, of which there are `plan.num_parts`.
     """
     progress("warming up")
     driver = InProcess(subject, plan.num_patches, plan.steps, plan.cfg)
-    rows: list[dict[str, Any]] = [{"streams": callers, "closed": [], "burst": []} for callers in plan.callers]
+    closed: dict[int, list[list[Heard]]] = {callers: [] for callers in plan.callers}
+    burst: dict[int, list[list[Heard]]] = {callers: [] for callers in plan.callers}
     for run in range(plan.runs):
-        for row in rows:
-            callers = row["streams"]
+        for callers in plan.callers:
             progress(f"{callers} streams, closed loop, run {run + 1}")
-            row["closed"].append(driver.closed_loop(callers, max(plan.num_streams, callers), seed=run))
+            closed[callers].append(driver.closed_loop(callers, max(plan.num_streams, callers), seed=run))
             progress(f"{callers} streams, burst, run {run + 1}")
-            row["burst"].append(driver.burst(callers))
+            burst[callers].append(driver.burst(callers))
     return [
-        {
-            "streams": row["streams"],
-            "closed": _outcome(row["closed"], row["streams"]),
-            "burst": _outcome(row["burst"], row["streams"]),
-        }
-        for row in rows
+        LatencyRow(callers, Latency.of(closed[callers], callers), Latency.of(burst[callers], callers))
+        for callers in plan.callers
     ]
-
-
-def _outcome(runs: list[list[Heard]], num_callers: int) -> dict[str, Any]:
-    streams = [stream for run in runs for stream in run if stream.judged]
-    result = summary(streams)
-    result["first_audio_p50_ms_of_runs"] = [summary(run)["first_audio_ms"]["p50"] for run in runs]
-    # So many streams at a time, each this much slower or faster than it is played.
-    result["times_real_time"] = num_callers / result["rtf"]["p50"]
-    result["raw"] = [
-        {"first_ms": 1000 * stream.first_s, "rtf": stream.rtf, "audio_s": stream.audio_s, "error": stream.error}
-        for stream in streams
-    ]
-    return result
-
-
-def default_callers(device: torch.device) -> tuple[int, ...]:
-    return (1, 2, 4) if device.type == "cpu" else (1, 2, 4, 8, 16, 32, 64, 128, 256)

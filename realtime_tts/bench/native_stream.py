@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import struct
 import time
@@ -23,13 +22,6 @@ HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number, seque
 TERMINAL = {"context.done", "context.cancelled", "context.failed"}
 CUT_OFF = "cut_off"  # error of a context that the server cancelled by itself
 _PTS_RATE_HZ = 48_000
-
-
-@dataclasses.dataclass(slots=True)
-class Spoken(Heard):
-    """Result of one context: `Heard`, whose chunks are packets, and its end."""
-
-    terminal: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 async def open_stream(url: str, *, api_key: str | None = None, **start: Any) -> ClientConnection:
@@ -64,9 +56,9 @@ async def speak(
     scheduled: float | None = None,
     token_gap_s: float = 0.0,
     cancel_after_s: float | None = None,
-    into: Spoken | None = None,
+    into: Heard | None = None,
     note_late: Callable[[float], None] = lambda late_s: None,
-) -> Spoken:
+) -> Heard:
     """Send one text and collect messages until the terminal one.
 
     Args:
@@ -79,7 +71,7 @@ async def speak(
     Raises:
         ConnectionClosed: the connection ended before the context.
     """
-    spoken = Spoken() if into is None else into
+    spoken = Heard() if into is None else into
     due_s = time.monotonic() if scheduled is None else scheduled
 
     async def write() -> None:
@@ -128,6 +120,6 @@ async def speak(
     return spoken
 
 
-def _error_of(terminal: dict[str, Any], spoken: Spoken) -> str:
+def _error_of(terminal: dict[str, Any], spoken: Heard) -> str:
     is_cut_off = terminal["type"] == "context.cancelled" and spoken.cancelled_at_s is None
     return CUT_OFF if is_cut_off else str(terminal.get("code", ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import importlib.metadata
 import json
@@ -11,7 +12,6 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import realtime_tts
 from realtime_tts.contract.cores import usable_cores
@@ -19,7 +19,7 @@ from realtime_tts.contract.cores import usable_cores
 _PACKAGES = ("torch", "triton", "flash-attn", "numpy", "websockets", "av")
 
 
-def document(bench: str, settings: dict[str, Any], subject: dict[str, Any], results: Any) -> dict[str, Any]:
+def document(bench: str, settings: object, subject: dict[str, object], results: object) -> dict[str, object]:
     """Return `results` with what is needed to repeat them: versions, commit, machine, settings."""
     return {
         "bench": bench,
@@ -34,7 +34,7 @@ def document(bench: str, settings: dict[str, Any], subject: dict[str, Any], resu
     }
 
 
-def machine() -> dict[str, Any]:
+def machine() -> dict[str, object]:
     return {
         "system": f"{platform.system()} {platform.release()}",
         "processor": _processor(),
@@ -65,8 +65,8 @@ def commit() -> str | None:
     return described.stdout.strip()
 
 
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a value as JSON; numbers that are not finite become null."""
+def write_json(path: Path, value: object) -> None:
+    """Write a value as JSON: dataclasses as objects; numbers that are not finite become null."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(_finite(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
@@ -98,7 +98,9 @@ def percent(share: float | None) -> str:
     return "–" if share is None or share != share else f"{share:.1%}"
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,82 +1,81 @@
-"""Load on a server over WebSockets; the clients are separate processes."""
+"""Load on a server over WebSockets; the streams run in processes of their own."""
 
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import dataclasses
 import json
-import queue
-import subprocess
-import sys
-import threading
+import math
+import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
 
-from websockets.asyncio.client import ClientConnection
-
-from realtime_tts.bench.arrivals import Arrival
+from realtime_tts.bench.arrivals import Arrival, OpenLoad
+from realtime_tts.bench.capacity import Capacity, CapacityPlan, Cost, measure_capacity
 from realtime_tts.bench.figures import Spread
-from realtime_tts.bench.limits import Usage
-from realtime_tts.bench.load_client import LATE_STEP_S, Share
-from realtime_tts.bench.native_stream import Spoken, open_stream, speak
-from realtime_tts.bench.streams import Bar, Heard
+from realtime_tts.bench.load_generator import Share, ShareResult, Target, run_share
+from realtime_tts.bench.native_stream import speak
+from realtime_tts.bench.streams import Heard, Summary, count_errors, summary
 from realtime_tts.bench.texts import turn
-from realtime_tts.bench.usage import Sample, Watched, take_sample, usage_between
+from realtime_tts.bench.usage import (
+    REFUSALS,
+    Sample,
+    Usage,
+    name_limit,
+    take_sample,
+    text_getter,
+    usage_between,
+    why_void,
+)
 from realtime_tts.contract.cores import usable_cores
 from realtime_tts.errors import ConfigError, EngineError
 
 _SPARE_CONNECTIONS = 1.3  # of those that are busy on average
 _HEAD_START_S = 0.5
 _TRIES = 2  # by which a turn's length is found out
+_NUM_ALONE = 20
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Target:
-    """Which server, and how it is asked. watched: its processes; None: how busy they are is not known.
-    num_clients: processes that listen. num_words: of a turn. start: fields of `session.start`. token_gap_s: between two
-    tokens of a turn's text; 0: all of it at once."""
+def describe_server(target: Target) -> dict[str, object]:
+    """Return the description of the server from `/v1/models`, for the record.
 
-    url: str
-    watched: Watched | None
-    num_clients: int
-    num_words: int
-    start: dict[str, Any]
-    api_key: str | None = None
-    token_gap_s: float = 0.0
+    Raises:
+        ConfigError: no server answers.
+    """
+    try:
+        model = json.loads(text_getter(target.url, target.api_key)("/v1/models"))["data"][0]
+    except (OSError, ValueError, KeyError, IndexError) as error:
+        raise ConfigError(f"no server answers at {target.url}: {error}", field="url") from error
+    return {
+        "model": model["id"],
+        "device_name": model["device"],
+        "backend": model["attention_backend"],
+        **{name: model[name] for name in ("device", "dtype", "default_steps", "default_cfg")},
+        "session": target.start,
+        "watched": target.watched is not None,
+    }
 
 
 class ServerLoad:
-    """Clients of one server; a `capacity.Driver` once `measure_turn` was called.
+    """Driver of loads on one server; a `capacity.Driver` once `measure_turn` was called.
 
     Attributes:
-        on_now: told several times a second how many streams of a load are `running`, have `ended`, and how many of
-            those with `errors`.
+        account: cost of the last load. pids: ids of the last load's generator processes. on_now: called several times a
+        second with how many streams of a load are `running`, have `ended`, and how many of those with `errors`.
     """
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._clients = _Clients(target.num_clients)
-        self.account: Account | None = None  # of the last load
-        self.on_now: Callable[[dict[str, int]], None] = lambda now: None
+        self.account = Account(usage=Usage(), speech_per_s=0.0, late_ms=Spread.of(()), latest_p99_ms=0.0)
+        self.pids: list[int] = []
+        self.on_now: Callable[[Counter[str]], None] = lambda now: None
         self.turn_s = 0.0
 
-    @property
-    def pids(self) -> list[int]:
-        """Ids of the client processes."""
-        return self._clients.pids
-
-    def close(self) -> None:
-        self._clients.close()
-
-    def __enter__(self) -> ServerLoad:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
+    def cost(self) -> Cost:
+        return Cost(usage=self.account.usage)
 
     def measure_turn(self) -> None:
         """Find out how long a turn is, which is known afterwards as `turn_s`.
@@ -85,84 +84,115 @@ class ServerLoad:
             ConfigError: no server answers. EngineError: it does not speak.
         """
         try:
-            heard = asyncio.run(self._tries(_TRIES))
+            heard = self._one_by_one(_TRIES)
         except OSError as error:
             raise ConfigError(f"no server answers at {self._target.url}: {error}", field="url") from error
         if failed := [stream.error for stream in heard if stream.error]:
             raise EngineError(f"the server does not speak: {failed[0]}")
         self.turn_s = sum(stream.audio_s for stream in heard) / len(heard)
 
-    async def _tries(self, num_streams: int) -> list[Spoken]:
-        socket = await self._open()
-        try:
-            return [await speak(socket, f"try-{number}", self._turn(number)) for number in range(num_streams)]
-        finally:
-            await socket.close()
-
-    def alone(self, num_streams: int) -> list[float]:
+    def alone(self, num_streams: int = _NUM_ALONE) -> list[float]:
         """Request streams one after another on one connection, each cancelled at its first packet. Return the times to
         these packets, ms."""
-        return asyncio.run(self._first_packets_ms(num_streams))
+        return [1000 * stream.first_s for stream in self._one_by_one(num_streams, cancel_after_s=0.0)]
 
-    async def _first_packets_ms(self, num_streams: int) -> list[float]:
-        socket = await self._open()
-        try:
-            heard = [
-                await speak(socket, f"alone-{number}", self._turn(number), cancel_after_s=0.0)
-                for number in range(num_streams)
-            ]
-        finally:
-            await socket.close()
-        return [1000 * stream.first_s for stream in heard]
+    def _one_by_one(self, num_streams: int, cancel_after_s: float | None = None) -> list[Heard]:
+        target = self._target
 
-    def _turn(self, seed: int) -> str:
-        return turn(self._target.num_words, seed)
+        async def run() -> list[Heard]:
+            async with await target.open() as socket:
+                return [
+                    await speak(socket, f"alone-{seed}", turn(target.num_words, seed), cancel_after_s=cancel_after_s)
+                    for seed in range(num_streams)
+                ]
 
-    async def _open(self) -> ClientConnection:
-        return await open_stream(self._target.url, api_key=self._target.api_key, **self._target.start)
+        return asyncio.run(run())
 
-    def open_loop(self, arrivals: Sequence[Arrival], bar: Bar | None = None, expected: float = 0.0) -> list[Heard]:
+    def open_loop(self, arrivals: Sequence[Arrival], deadline_s: float = math.inf) -> list[Heard]:
         """Run a load as `capacity.Driver` does; `account` covers the time from the first judged arrival to the last
-        one."""
-        target, num_clients = self._target, len(self._clients)
+        one.
+
+        Raises:
+            EngineError: a generator process failed.
+        """
+        target = self._target
         busy = sum(arrival.share for arrival in arrivals) * self.turn_s / max(arrivals[-1].at_s, self.turn_s)
         judged_s = [arrival.at_s for arrival in arrivals if arrival.judged]
         window = (min(judged_s, default=0.0), max(judged_s, default=0.0))
         shares = [
             Share(
-                url=target.url,
-                api_key=target.api_key,
-                arrivals=arrivals[number::num_clients],
-                num_open=1 + round(_SPARE_CONNECTIONS * busy / num_clients),
-                bar=bar,
-                expected=expected / num_clients,
-                num_words=target.num_words,
+                dataclasses.replace(target, watched=None),
+                arrivals[number :: target.num_clients],
+                num_open=1 + round(_SPARE_CONNECTIONS * busy / target.num_clients),
                 turn_s=self.turn_s,
-                token_gap_s=target.token_gap_s,
-                start=target.start,
                 window=window,
+                deadline_s=deadline_s,
             )
-            for number in range(num_clients)
+            for number in range(target.num_clients)
         ]
-        self._clients.tell([share.to_json() for share in shares])
-        self._clients.hear("open")
-        begins_s = time.monotonic() + _HEAD_START_S
-        self._clients.tell([str(begins_s)] * num_clients)
+        with self._generators(shares) as pipes:
+            for pipe in pipes:
+                _receive(pipe)
+            begins_s = time.monotonic() + _HEAD_START_S
+            for pipe in pipes:
+                pipe.send(begins_s)
+            results, usage = self._collect(pipes, [begins_s + at_s for at_s in window])
+        self.account = Account.of(results, usage)
+        return [stream for result in results for stream in result.heard]
+
+    @contextlib.contextmanager
+    def _generators(self, shares: Sequence[Share]) -> Iterator[list[Connection]]:
+        """Start a process for each share, yield the connections to them, and end them."""
+        context = multiprocessing.get_context("spawn")
+        with contextlib.ExitStack() as stack:
+            pipes, self.pids = [], []
+            for share in shares:
+                here, there = context.Pipe()
+                pipes.append(stack.enter_context(here))
+                with there:
+                    process = context.Process(target=run_share, args=(there, share), daemon=True)
+                    process.start()
+                for end in (process.close, process.join, process.kill):
+                    stack.callback(end)
+                self.pids.append(process.pid or 0)
+            yield pipes
+
+    def _collect(self, pipes: Sequence[Connection], moments: Sequence[float]) -> tuple[list[ShareResult], Usage]:
+        """Return the results of all processes, and the server's usage between two moments (`time.monotonic`)."""
         samples: list[Sample | None] = []
-        moments = [begins_s + at_s for at_s in window]
-        told = self._clients.hear("ended", moments, lambda: samples.append(self._sample()), self._note)
+        counts: dict[Connection, Counter[str]] = {}
+        results: dict[Connection, ShareResult] = {}
+        while len(results) < len(pipes):
+            timeout_s = max(0.0, moments[len(samples)] - time.monotonic()) if len(samples) < len(moments) else None
+            if timeout_s == 0.0:
+                samples.append(self._sample())
+            for pipe in wait([pipe for pipe in pipes if pipe not in results], timeout_s):
+                assert isinstance(pipe, Connection)
+                report = _receive(pipe)
+                if isinstance(report, ShareResult):
+                    results[pipe] = report
+                else:
+                    counts[pipe] = report
+                    self.on_now(sum(counts.values(), Counter()))
         samples += [self._sample() for _ in moments[len(samples) :]]  # the load was given up
-        self.account = Account.of(told, usage_between(*samples))
-        return [Heard(**stream) for share in told for stream in share["heard"]]
+        return [results[pipe] for pipe in pipes], usage_between(*samples)
 
     def _sample(self) -> Sample | None:
         return None if self._target.watched is None else take_sample(self._target.watched)
 
-    def _note(self, now: Sequence[dict[str, int]]) -> None:
-        self.on_now({name: sum(one[name] for one in now) for name in now[0]})
+
+def _receive(pipe: Connection) -> Counter[str] | ShareResult:
+    """Return the next report of a generator process. Raises `EngineError` if it failed."""
+    try:
+        report: Counter[str] | ShareResult | str = pipe.recv()
+    except (EOFError, OSError):
+        report = "it ended"
+    if isinstance(report, str):
+        raise EngineError(f"a load generator failed: {report}")
+    return report
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(kw_only=True)
 class Account:
     """Cost of a load, and whether its generator was in time. speech_per_s: seconds of speech received a second.
     late_ms: delays of everything that the generator processes had to do at a time; latest_p99_ms: of the latest
@@ -174,107 +204,140 @@ class Account:
     latest_p99_ms: float
 
     @classmethod
-    def of(cls, told: Sequence[dict[str, Any]], usage: Usage) -> Account:
-        """Make an account from the reports of the client processes and the usage of the server."""
-        late_ms = [
-            Counter({1000 * LATE_STEP_S * int(step): count for step, count in one["late"].items()}) for one in told
-        ]
-        busy = [one["busy"] for one in told]
+    def of(cls, results: Sequence[ShareResult], usage: Usage) -> Account:
+        """Make an account from the results of the generator processes and the usage of the server."""
+        busy = [result.busy for result in results]
         return cls(
-            dataclasses.replace(usage, client_cores=sum(busy), busiest_client=max(busy)),
-            sum(one["speech_per_s"] for one in told),
-            Spread.counted(sum(late_ms, Counter())),
-            max(Spread.counted(one).p99 for one in late_ms),
+            usage=dataclasses.replace(usage, client_cores=sum(busy), busiest_client=max(busy)),
+            speech_per_s=sum(result.speech_per_s for result in results),
+            late_ms=Spread.of([late_ms for result in results for late_ms in result.late_ms]),
+            latest_p99_ms=max(Spread.of(result.late_ms).p99 for result in results),
         )
 
 
-class _Clients:
-    """Client processes (`load_client`) and their reports."""
+@dataclasses.dataclass(kw_only=True)
+class ServerCapacity(Capacity):
+    """alone_ms: times to first packet of one stream at a time, for each run. limit: the saturated part in the lowest
+    load that did not hold."""
 
-    def __init__(self, number: int) -> None:
-        command = [sys.executable, "-m", "realtime_tts.bench.load_client"]
-        self._processes = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(number)
-        ]
-        self._said: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
-        self._readers = [threading.Thread(target=self._read, args=(number,), daemon=True) for number in range(number)]
-        for reader in self._readers:
-            reader.start()
+    alone_ms: list[list[float]]
+    limit: str
+    num_clients: int
 
-    def __len__(self) -> int:
-        return len(self._processes)
 
-    @property
-    def pids(self) -> list[int]:
-        return [process.pid for process in self._processes]
+def measure_server(
+    target: Target, plan: CapacityPlan, progress: Callable[[str], None] = lambda what: None
+) -> ServerCapacity:
+    """Measure one stream alone, then run `measure_capacity`.
 
-    def close(self) -> None:
-        for process, reader in zip(self._processes, self._readers, strict=True):
-            process.kill()
-            reader.join()
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
-                with contextlib.suppress(OSError):
-                    pipe.close()
-            process.wait()
+    Raises:
+        ConfigError: no server answers. EngineError: it does not speak, or a generator process failed.
+    """
+    load = ServerLoad(target)
+    progress("one caller")
+    load.measure_turn()
+    alone_ms = [load.alone() for _ in range(plan.runs)]
+    result = measure_capacity(load, plan, progress)
+    failed = min((trial for trial in result.trials if not trial.held), key=lambda trial: trial.offered, default=None)
+    limit = name_limit(failed.usage or Usage(), failed.errors) if failed else ""
+    return ServerCapacity(**vars(result), alone_ms=alone_ms, limit=limit, num_clients=target.num_clients)
 
-    def _read(self, number: int) -> None:
-        pipe = self._processes[number].stdout
-        assert pipe is not None
-        for line in pipe:
-            self._said.put((number, json.loads(line)))
-        self._said.put((number, {"failed": "it ended"}))
 
-    def tell(self, lines: Sequence[str]) -> None:
-        """Send one line to each.
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """Parameters of a load: `streams` at once, evenly spread, or random arrivals at `rate_per_s`; one of the two.
+    seconds: duration of the judged window. barge_ins: share of turns that are interrupted."""
 
-        Raises:
-            EngineError: one has ended.
-        """
-        try:
-            for process, line in zip(self._processes, lines, strict=True):
-                assert process.stdin is not None
-                process.stdin.write(line + "\n")
-                process.stdin.flush()
-        except OSError as error:
-            raise EngineError("a measuring client has ended") from error
+    streams: float | None
+    rate_per_s: float | None
+    seconds: float
+    barge_ins: float = 0.0
+    seed: int = 0
 
-    def hear(
-        self,
-        kind: str,
-        moments: Sequence[float] = (),
-        at_moment: Callable[[], None] = lambda: None,
-        note: Callable[[Sequence[dict[str, int]]], None] = lambda now: None,
-    ) -> list[Any]:
-        """Return each process's next report of this kind, in their order.
+    def load(self, turn_s: float) -> OpenLoad:
+        """Return the load. turn_s: duration of a turn for its listener."""
+        rate_per_s = self.rate_per_s if self.streams is None else self.streams / turn_s
+        assert rate_per_s is not None
+        return OpenLoad.steady(
+            rate_per_s, turn_s, self.seconds, even=self.streams is not None, barge_ins=self.barge_ins
+        )
 
-        Args:
-            moments: call `at_moment` at each (`time.monotonic`), if they are not through by then.
-            note: called with what each says meanwhile, once all have said something.
 
-        Raises:
-            EngineError: one has failed; none is fit for another load then.
-        """
-        waiting = collections.deque(moments)
-        answers: dict[int, Any] = {}
-        now: dict[int, dict[str, int]] = {}
-        while len(answers) < len(self):
-            try:
-                wait_s = max(0.0, waiting[0] - time.monotonic()) if waiting else None
-                number, said = self._said.get(timeout=wait_s)
-            except queue.Empty:
-                waiting.popleft()
-                at_moment()
-                continue
-            if "failed" in said:
-                raise EngineError(f"a measuring client failed: {said['failed']}")
-            if kind in said:
-                answers[number] = said[kind]
-            elif "now" in said:
-                now[number] = said["now"]
-                if len(now) == len(self):
-                    note(list(now.values()))
-        return [answers[number] for number in range(len(self))]
+@dataclasses.dataclass(frozen=True)
+class BargeIns:
+    """Interrupted streams: time from the barge-in to the last packet, and to the acknowledgement."""
+
+    streams: int
+    last_packet_ms: Spread
+    acknowledged_ms: Spread
+
+
+@dataclasses.dataclass(kw_only=True)
+class LoadResult(Summary, Account):
+    """Result of a load. `Summary`: of the admitted streams. asked, refused, errors, raw: of all. void: why nothing
+    counts, or ""."""
+
+    turn_s: float
+    asked: int
+    rate_per_s: float
+    refused: int
+    barge_ins: BargeIns
+    gateway_ms_per_speech_s: float | None
+    worker_ms_per_speech_s: float | None
+    limit: str
+    void: str
+
+
+def measure_load(
+    target: Target,
+    plan: LoadPlan,
+    begin: Callable[[float], None] = lambda seconds: None,
+    on_now: Callable[[Counter[str]], None] = lambda now: None,
+) -> LoadResult:
+    """Run a load and return its result.
+
+    Args:
+        begin: told, before the load begins, how many seconds it takes. on_now: as `ServerLoad.on_now`.
+
+    Raises:
+        ConfigError: no server answers. EngineError: it does not speak, or a generator process failed.
+    """
+    driver = ServerLoad(target)
+    driver.on_now = on_now
+    driver.measure_turn()
+    load = plan.load(driver.turn_s)
+    begin(load.end_s)
+    return load_result(driver.open_loop(load.arrivals(plan.seed)), load, driver.account)
+
+
+def load_result(heard: Sequence[Heard], load: OpenLoad, account: Account) -> LoadResult:
+    """Return the result of a load from its streams and its account."""
+    asked = [stream for stream in heard if stream.judged]
+    errors = count_errors(asked)
+    usage = account.usage
+    barged_in = [stream for stream in asked if stream.cancelled_at_s is not None and not stream.error]
+    admitted = summary([stream for stream in heard if stream.error not in REFUSALS], load.window)
+    return LoadResult(
+        **{**vars(admitted), **vars(account), "errors": errors, "raw": [stream.raw for stream in asked]},
+        turn_s=load.turn_s,
+        asked=len(asked),
+        rate_per_s=load.rate_per_s,
+        refused=sum(count for code, count in errors.items() if code in REFUSALS),
+        barge_ins=BargeIns(
+            len(barged_in),
+            Spread.of([stream.after_cancel_ms for stream in barged_in]),
+            Spread.of([1000 * (stream.ended_s - (stream.cancelled_at_s or 0.0)) for stream in barged_in]),
+        ),
+        gateway_ms_per_speech_s=_per_speech(usage.gateway_cores, account.speech_per_s),
+        worker_ms_per_speech_s=_per_speech(usage.worker_cores, account.speech_per_s),
+        limit=name_limit(usage, errors),
+        void=why_void(account.latest_p99_ms, usage.busiest_client or 0.0),
+    )
+
+
+def _per_speech(cores: float | None, speech_per_s: float) -> float | None:
+    """Return processor time in ms per second of speech."""
+    return None if cores is None or not speech_per_s else 1000 * cores / speech_per_s
 
 
 def default_clients() -> int:

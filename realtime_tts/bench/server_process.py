@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from realtime_tts.bench.usage import Watched
+from realtime_tts.bench.usage import Watched, children, text_getter
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,7 @@ class RunningServer:
         return f"ws://127.0.0.1:{self.port}/v1/stream"
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path, timeout=10) as response:
-            return str(response.read().decode())
+        return text_getter(self.url)(path)
 
     def memory_mib(self) -> dict[str, float]:
         """Resident memory of the gateway and of its workers together, MiB."""
@@ -50,7 +46,7 @@ class RunningServer:
     @property
     def worker_pids(self) -> list[int]:
         """Its child processes (Linux)."""
-        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+        return children(self.pid)
 
 
 def resident_mib(pid: int) -> float:
@@ -69,62 +65,47 @@ def free_port() -> int:
 
 def is_ready(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1) as response:
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
+        text_getter(f"http://127.0.0.1:{port}")("/readyz")
+    except OSError:
         return False
+    return True
 
 
-def wait_until_ready(port: int, timeout_s: float = 60.0) -> None:
+def wait_until_ready(port: int, timeout_s: float = 60.0, process: subprocess.Popen[bytes] | None = None) -> None:
     """Block until /readyz says yes.
 
     Raises:
         TimeoutError: it did not in time.
+        RuntimeError: the process has ended.
     """
     end = time.monotonic() + timeout_s
     while not is_ready(port):
+        if process is not None and process.poll() is not None:
+            raise RuntimeError(f"the server ended with status {process.returncode}")
         if time.monotonic() > end:
             raise TimeoutError(f"not ready after {timeout_s} s")
-        time.sleep(0.02)
+        time.sleep(0.01)
 
 
 @contextlib.contextmanager
 def running_server(*arguments: str, timeout_s: float = 300.0) -> Iterator[RunningServer]:
     """Start `realtime-tts serve` on a free port with more flags, yield when it is ready, stop it afterwards."""
     port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "realtime_tts",
-        "serve",
-        "--port",
-        str(port),
-        "--log-level",
-        "error",
-        *arguments,
-    ]
+    command = [sys.executable, "-m", "realtime_tts", "serve", f"--port={port}", "--log-level=error", *arguments]
+    null = subprocess.DEVNULL
     with tempfile.TemporaryDirectory(prefix="server-") as temporary:
-        yield from _run(command, port, {**os.environ, "TMPDIR": temporary}, timeout_s)
+        start = time.perf_counter()
+        process = subprocess.Popen(command, stdout=null, stderr=null, env={**os.environ, "TMPDIR": temporary})
+        try:
+            wait_until_ready(port, timeout_s, process)
+            yield RunningServer(port, process.pid, time.perf_counter() - start)
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         left_over = [name for name in os.listdir(temporary) if name.startswith("realtime-tts")]
     if left_over:
         raise RuntimeError(f"the server left {left_over} in its temporary directory")
-
-
-def _run(command: list[str], port: int, environment: dict[str, str], timeout_s: float) -> Iterator[RunningServer]:
-    start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-    try:
-        while not is_ready(port):
-            if process.poll() is not None:
-                raise RuntimeError(f"the server ended with status {process.returncode}")
-            if time.perf_counter() - start > timeout_s:
-                raise RuntimeError(f"the server was not ready after {timeout_s} s")
-            time.sleep(0.01)
-        yield RunningServer(port, process.pid, time.perf_counter() - start)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()

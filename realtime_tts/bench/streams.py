@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from realtime_tts.bench.figures import Spread
 from realtime_tts.bench.player import PRE_BUFFERS_MS, Playback, mean_and_peak, play
 
-GAVE_UP = "gave_up"  # error of streams that were cut off when their load was given up
+GAVE_UP = "gave_up"  # error of streams that had not ended by the deadline of their load
+
+
+@dataclasses.dataclass(frozen=True)
+class Raw:
+    """Figures of one stream for the record. stalled_ms: total stall time by pre-buffer, ms."""
+
+    scheduled_s: float
+    first_ms: float
+    stalled_ms: dict[str, float]
+    rtf: float
+    audio_s: float
+    packets: int
+    error: str
+    barge_in: bool
 
 
 @dataclasses.dataclass(slots=True)
@@ -22,7 +37,7 @@ class Heard:
     last_s, position_s: when the last of them came, and where it begins.
     loud_s: position of the first sample above −50 dBFS in the audio; None if there is none, or it was not measured.
     ended_s: when its terminal message came. error: its code, or "" if all went well.
-    cancelled_at_s: time of the barge-in; None: none.
+    cancelled_at_s: time of the barge-in; None: none. terminal: the server's message at its end.
     """
 
     scheduled_s: float = 0.0
@@ -36,6 +51,7 @@ class Heard:
     error: str = ""
     judged: bool = True
     cancelled_at_s: float | None = None
+    terminal: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def hear(self, arrived_s: float, begins_s: float) -> None:
         """Record a piece of audio."""
@@ -70,6 +86,14 @@ class Heard:
         return play(self.chunks, pre_buffer_s) if self.chunks else Playback(1, math.inf, math.inf)
 
     @property
+    def raw(self) -> Raw:
+        stalled_ms = {str(ms): 1000 * self.playback(ms / 1000).stalled_s for ms in PRE_BUFFERS_MS}
+        first_ms, barge_in = 1000 * self.first_s, self.cancelled_at_s is not None
+        return Raw(
+            self.scheduled_s, first_ms, stalled_ms, self.rtf, self.audio_s, self.num_chunks, self.error, barge_in
+        )
+
+    @property
     def span(self) -> tuple[float, float]:
         """From its text until the last of its audio has been played, or until it was interrupted, since the load
         began."""
@@ -89,80 +113,73 @@ class Bar:
     pre_buffer_s: float = 0.0
 
     def holds(self, streams: Sequence[Heard]) -> bool:
-        """Return True if the streams meet the bar; those without audio do not. No streams do not meet it."""
-        if not streams:
-            return False
+        """Return True if the streams meet the bar. Streams without audio do not meet it, nor do no streams at all.
+        Streams that were given up count as stalled."""
         num_late = sum(stream.first_s > self.first_audio_s for stream in streams)
-        num_stalled = sum(stream.playback(self.pre_buffer_s).num_stalls > 0 for stream in streams)
-        return num_late <= self.allowed_late(len(streams)) and num_stalled <= self.allowed_stalled(len(streams))
-
-    def allowed_late(self, num_streams: float) -> int:
-        return math.floor(0.05 * num_streams + 1e-9)
-
-    def allowed_stalled(self, num_streams: float) -> int:
-        return math.floor((1 - self.stall_free) * num_streams + 1e-9)
-
-
-class Watch:
-    """Detects early that a load cannot meet its bar any more.
-
-    Args:
-        expected: how many judged streams there will be, on average.
-    """
-
-    def __init__(self, bar: Bar, expected: float) -> None:
-        self._bar = bar
-        # Twice what is allowed, and some: how many there are is drawn by chance.
-        self._max_late = 2 * bar.allowed_late(expected) + 3
-        self._max_stalled = 2 * bar.allowed_stalled(expected) + 3
-        self._num_late = self._num_stalled = 0
-
-    def ended(self, stream: Heard) -> None:
-        """Count a stream that is over."""
-        if stream.judged:
-            self._num_late += stream.first_s > self._bar.first_audio_s
-            self._num_stalled += stream.playback(self._bar.pre_buffer_s).num_stalls > 0
-
-    def is_lost(self, running: Iterable[Heard], now_s: float) -> bool:
-        """Return True at `now_s` since the load began, with these streams running, if the bar cannot be met. Streams
-        without audio so far count as late."""
-        limit_s = self._bar.first_audio_s
-        late_now = sum(
-            stream.judged and min(stream.first_s, now_s - stream.scheduled_s) > limit_s for stream in running
+        num_stalled = sum(
+            stream.error == GAVE_UP or stream.playback(self.pre_buffer_s).num_stalls > 0 for stream in streams
         )
-        return self._num_late + late_now > self._max_late or self._num_stalled > self._max_stalled
+        allowed_late, allowed_stalled = (share * len(streams) + 1e-9 for share in (0.05, 1 - self.stall_free))
+        return bool(streams) and num_late <= allowed_late and num_stalled <= allowed_stalled
 
 
-def summary(streams: Sequence[Heard], window: tuple[float, float] | None = None) -> dict[str, Any]:
-    """Return figures of the judged streams, ms and shares; `window`: also the concurrent listeners in it, over all
-    streams."""
-    judged = [stream for stream in streams if stream.judged]
-    errors: dict[str, int] = {}
-    for stream in judged:
-        if stream.error:
-            errors[stream.error] = errors.get(stream.error, 0) + 1
-    result: dict[str, Any] = {
-        "streams": len(judged),
-        "errors": errors,
-        "packets": sum(stream.num_chunks for stream in judged),
-        "first_audio_ms": _ms([stream.first_s for stream in judged]),
-        "audible_ms": _ms([stream.audible_s for stream in judged if stream.audible_s is not None]),
-        "rtf": dataclasses.asdict(Spread.of([stream.rtf for stream in judged])),
-        "stalls": {},
-    }
-    for pre_buffer_ms in PRE_BUFFERS_MS:
-        played = [stream.playback(pre_buffer_ms / 1000) for stream in judged]
+@dataclasses.dataclass(kw_only=True)
+class Stalls:
+    """Underruns of streams with one pre-buffer. streams, share: number and share of streams that stalled. late: number
+    of stalls."""
+
+    streams: int
+    share: float
+    late: int
+    longest_ms: float
+
+    @classmethod
+    def of(cls, streams: Sequence[Heard], pre_buffer_ms: int) -> Stalls:
+        played = [stream.playback(pre_buffer_ms / 1000) for stream in streams]
         num_stalled = sum(playback.num_stalls > 0 for playback in played)
-        result["stalls"][str(pre_buffer_ms)] = {
-            "streams": num_stalled,
-            "share": num_stalled / len(judged) if judged else math.nan,
-            "late": sum(playback.num_stalls for playback in played),
-            "longest_ms": 1000 * max((playback.longest_stall_s for playback in played), default=0.0),
-        }
+        return cls(
+            streams=num_stalled,
+            share=num_stalled / len(played) if played else math.nan,
+            late=sum(playback.num_stalls for playback in played),
+            longest_ms=1000 * max((playback.longest_stall_s for playback in played), default=0.0),
+        )
+
+
+@dataclasses.dataclass(kw_only=True)
+class Summary:
+    """Figures of streams. stalls: by pre-buffer, ms. raw: of each. listening_mean, listening_peak:
+    concurrent listeners in a window."""
+
+    streams: int
+    errors: dict[str, int]
+    packets: int
+    first_audio_ms: Spread
+    audible_ms: Spread
+    rtf: Spread
+    stalls: dict[str, Stalls]
+    raw: list[Raw]
+    listening_mean: float = math.nan
+    listening_peak: int = 0
+
+
+def summary(streams: Sequence[Heard], window: tuple[float, float] | None = None) -> Summary:
+    """Return figures of the judged streams; `window`: also the concurrent listeners in it, over all streams."""
+    judged = [stream for stream in streams if stream.judged]
+    result = Summary(
+        streams=len(judged),
+        errors=count_errors(judged),
+        packets=sum(stream.num_chunks for stream in judged),
+        first_audio_ms=Spread.of([1000 * stream.first_s for stream in judged]),
+        audible_ms=Spread.of([1000 * stream.audible_s for stream in judged if stream.audible_s is not None]),
+        rtf=Spread.of([stream.rtf for stream in judged]),
+        stalls={str(pre_buffer_ms): Stalls.of(judged, pre_buffer_ms) for pre_buffer_ms in PRE_BUFFERS_MS},
+        raw=[stream.raw for stream in judged],
+    )
     if window is not None:
-        result["listening_mean"], result["listening_peak"] = mean_and_peak([stream.span for stream in streams], *window)
+        result.listening_mean, result.listening_peak = mean_and_peak([stream.span for stream in streams], *window)
     return result
 
 
-def _ms(values_s: Sequence[float]) -> dict[str, float]:
-    return dataclasses.asdict(Spread.of([1000 * value for value in values_s]))
+def count_errors(streams: Sequence[Heard]) -> dict[str, int]:
+    """Return the number of streams with each error code."""
+    return dict(Counter(stream.error for stream in streams if stream.error))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -46,7 +45,9 @@ class Subject:
         """Audio of one patch, seconds."""
         return self.loaded.config.patch_samples / self.loaded.config.sample_rate
 
-    def engine(self, emit: Callable[[frames.Message], None], stages: StageClock | None = None, **limits: Any) -> Engine:
+    def engine(
+        self, emit: Callable[[frames.Message], None], stages: StageClock | None = None, **limits: float
+    ) -> Engine:
         """A warm one; arguments as `make_engine`'s."""
         return make_engine(self.loaded, self.device, self.options, emit, stages, max_waiting=_MAX_WAITING, **limits)
 
@@ -62,7 +63,7 @@ class Subject:
         peak, reserved = torch.cuda.max_memory_allocated(self.device), torch.cuda.memory_reserved(self.device)
         return {"peak_mib": peak / 2**20, "reserved_mib": reserved / 2**20, "rss_mib": resident_bytes() / 2**20}
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return a description of the subject, for the record."""
         model = self.loaded.model
         return {

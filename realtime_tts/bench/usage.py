@@ -1,4 +1,5 @@
-"""Processor time of a server's processes and of its machine (Linux; unknown elsewhere)."""
+"""Processor time of a server's processes and of its machine (Linux; unknown elsewhere), and which of its parts is
+saturated."""
 
 from __future__ import annotations
 
@@ -7,15 +8,50 @@ import os
 import re
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from realtime_tts.bench.limits import ProcessUsage, Usage
-
+REFUSALS = frozenset({"overloaded", "too_many_sessions", "rate_limited", "draining"})
+MAX_LATE_MS = 20.0  # a packet: a generator that is later than that, in one of a hundred cases, measures itself
+_FULL = 0.9  # utilisation from which a part counts as saturated
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _BUSY = re.compile(r"^realtime_tts_engine_busy_seconds_total ([0-9.e+-]+)$", re.M)
 _WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.e+]+)$", re.M)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessTime:
+    """Processor time of a process, all of its threads and the main one: seconds in a `Sample`, seconds a second in a
+    `Usage`."""
+
+    is_worker: bool
+    cores: float
+    main_thread: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Usage:
+    """Utilisation of each part over a time, as a share of its maximum; None: unknown.
+
+    event_loop: the gateway's main thread; of several gateways the busiest one. gateway_cores, worker_cores,
+    client_cores: processor time a second, of all their threads. busiest_client: the busiest measuring process. engine:
+    the share of time that steps take, of the workers' mean. machine: all processors. processes: those of the server,
+    by their ids.
+    """
+
+    event_loop: float | None = None
+    gateway_cores: float | None = None
+    worker_cores: float | None = None
+    client_cores: float | None = None
+    busiest_client: float | None = None
+    engine: float | None = None
+    machine: float | None = None
+    processes: dict[int, ProcessTime] = dataclasses.field(default_factory=dict)
+
+    def shares(self) -> dict[str, float]:
+        """Return the known utilisations by name."""
+        return {name: share for name, share in dataclasses.asdict(self).items() if isinstance(share, float)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,27 +64,18 @@ class Watched:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Spent:
-    """Seconds of processor time that a process has taken. loop_s: of its main thread."""
-
-    is_worker: bool
-    all_s: float
-    loop_s: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
     """Seconds of processor time so far, at a moment. processes: those of the server, by their ids."""
 
     at_s: float
-    processes: dict[int, Spent]
+    processes: dict[int, ProcessTime]
     engine_busy_s: float | None
     num_workers: int
     machine_busy_s: float
     machine_s: float
 
 
-def text_getter(url: str, api_key: str | None) -> Callable[[str], str]:
+def text_getter(url: str, api_key: str | None = None) -> Callable[[str], str]:
     """A `Watched.get` of the server whose stream is at this URL."""
     parts = urlsplit(url)
     base = f"{'https' if parts.scheme in ('https', 'wss') else 'http'}://{parts.netloc}"
@@ -86,13 +113,15 @@ def usage_between(before: Sample | None, after: Sample | None) -> Usage:
     if before is None or after is None or after.at_s <= before.at_s:
         return Usage()
     time_s = after.at_s - before.at_s
-    processes = tuple(
-        ProcessUsage(pid, late.is_worker, (late.all_s - early.all_s) / time_s, (late.loop_s - early.loop_s) / time_s)
+    processes = {
+        pid: ProcessTime(
+            late.is_worker, (late.cores - early.cores) / time_s, (late.main_thread - early.main_thread) / time_s
+        )
         for pid, late in after.processes.items()
         if (early := before.processes.get(pid)) is not None
-    )
-    gateways = [process for process in processes if not process.is_worker]
-    workers = [process for process in processes if process.is_worker]
+    }
+    gateways = [process for process in processes.values() if not process.is_worker]
+    workers = [process for process in processes.values() if process.is_worker]
     engine = None
     if before.engine_busy_s is not None and after.engine_busy_s is not None:
         engine = max(0.0, after.engine_busy_s - before.engine_busy_s) / time_s / max(1, after.num_workers)
@@ -115,11 +144,11 @@ def descendants(pids: Sequence[int]) -> list[int]:
         pid = coming.pop()
         if pid not in found:
             found.append(pid)
-            coming += _children(pid)
+            coming += children(pid)
     return found
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
     """Return the child processes of all its threads."""
     try:
         lists = [path.read_text(encoding="ascii") for path in Path(f"/proc/{pid}/task").glob("*/children")]
@@ -128,14 +157,14 @@ def _children(pid: int) -> list[int]:
     return [int(child) for children in lists for child in children.split()]
 
 
-def _spent(pid: int) -> Spent | None:
+def _spent(pid: int) -> ProcessTime | None:
     """Return the processor time of a process; None if it has ended."""
     try:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         all_s, loop_s = _stat_s(Path(f"/proc/{pid}/stat")), _stat_s(Path(f"/proc/{pid}/task/{pid}/stat"))
     except OSError:
         return None
-    return Spent(b"--socket" in arguments, all_s, loop_s)  # every worker is told its socket, and no gateway is
+    return ProcessTime(b"--socket" in arguments, all_s, loop_s)  # every worker is told its socket, and no gateway is
 
 
 def _stat_s(path: Path) -> float:
@@ -153,3 +182,38 @@ def _machine_s() -> tuple[float, float]:
 def _metric(pattern: re.Pattern[str], text: str) -> float | None:
     match = pattern.search(text)
     return float(match.group(1)) if match else None
+
+
+def name_limit(usage: Usage, errors: Mapping[str, int]) -> str:
+    """Return the limiting part, for people. The measuring clients come first: if they are saturated, nothing is known
+    of the server."""
+    refused = sum(errors.get(code, 0) for code in REFUSALS)
+    parts = (
+        (usage.busiest_client, "the measuring clients: take more of them (--clients)"),
+        (float(refused), f"admission: {refused} streams were refused"),
+        (usage.event_loop, "the gateway's event loop, which has one core"),
+        (usage.engine, "the engine: its steps fill the time"),
+        (usage.machine, "the machine's processors, which all share"),
+    )
+    if full := [limit for share, limit in parts if _is_full(share)]:
+        return full[0]
+    if usage.event_loop is None and usage.engine is None and usage.machine is None:
+        return "unknown: the server's processes cannot be seen from here"
+    return "none of the parts is full: waiting between them, or too few streams to tell"
+
+
+def _is_full(share: float | None) -> bool:
+    return share is not None and share >= _FULL
+
+
+def why_void(late_ms_p99: float, busiest_client: float) -> str:
+    """Return why a load says nothing of the server (its generator was late), or "".
+
+    Args:
+        late_ms_p99: of the latest generator process. busiest_client: share of a processor.
+    """
+    if _is_full(busiest_client):
+        return f"a generator process had {busiest_client:.0%} of a processor to do: take more of them (--processes)"
+    if late_ms_p99 > MAX_LATE_MS:
+        return f"the generator itself was {late_ms_p99:.0f} ms late (p99; {MAX_LATE_MS:.0f} are allowed)"
+    return ""

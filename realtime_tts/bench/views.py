@@ -2,136 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from realtime_tts.bench.capacity import Capacity
 from realtime_tts.bench.figures import Spread
 from realtime_tts.bench.report import figure, percent, table
 
-Row = Mapping[str, Any]
+if TYPE_CHECKING:  # only for their types: one loads torch, another websockets
+    from realtime_tts.bench.engine_steps import StepRow
+    from realtime_tts.bench.latency import LatencyRow
+    from realtime_tts.bench.server_load import LoadResult, ServerCapacity
 
 
-def engine_table(rows: Sequence[Row]) -> str:
+def _percentiles(spread: Spread) -> list[str]:
+    return [figure(spread.p50), figure(spread.p95), figure(spread.p99)]
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{figure(min(values))}–{figure(max(values))}"
+
+
+def engine_table(rows: Sequence[StepRow]) -> str:
     """Steps by the number of streams; stages in ms."""
-    stages = list(dict.fromkeys(stage for row in rows for stage in row.get("stages_ms") or ()))
-    header = ["streams", "p50 ms", "p95", "p99", "runs' p50", *stages]
-    if has_kernels := any(row.get("kernels") for row in rows):
-        header.append("kernels")
-    header += ["× real time", "MiB"]
-    lines = []
-    for row in rows:
-        step, of_runs, memory = row["step_ms"], row["p50_ms_of_runs"], row["memory"]
-        line = [str(row["streams"]), *(figure(step[name]) for name in ("p50", "p95", "p99"))]
-        line.append(f"{figure(min(of_runs))}–{figure(max(of_runs))}")
-        line += [figure((row.get("stages_ms") or {}).get(stage)) for stage in stages]
-        if has_kernels:
-            line.append(str(row["kernels"]))
-        lines.append([*line, figure(row["times_real_time"]), figure(memory.get("peak_mib", memory["rss_mib"]))])
+    stages = list(dict.fromkeys(stage for row in rows for stage in row.stages_ms or ()))
+    kernels = ["kernels"] if any(row.kernels for row in rows) else []
+    header = ["streams", "p50 ms", "p95", "p99", "runs' p50", *stages, *kernels, "× real time", "MiB"]
+    lines = [
+        [
+            str(row.streams),
+            *_percentiles(row.step_ms),
+            _range(row.p50_ms_of_runs),
+            *(figure((row.stages_ms or {}).get(stage)) for stage in stages),
+            *(str(row.kernels) for _ in kernels),
+            figure(row.times_real_time),
+            figure(row.memory.get("peak_mib", row.memory["rss_mib"])),
+        ]
+        for row in rows
+    ]
     return table(header, lines)
 
 
-def latency_table(rows: Sequence[Row]) -> str:
+def latency_table(rows: Sequence[LatencyRow]) -> str:
     """First audio in ms; of the closed loop also how fast speech is made."""
     header = ["callers", "first audio p50 ms", "p95", "p99", "runs' p50", "RTF p50", "p95"]
     header += ["× real time", "burst p50", "p95"]
-    lines = []
-    for row in rows:
-        closed, burst = row["closed"], row["burst"]
-        first, of_runs, rtf = closed["first_audio_ms"], closed["first_audio_p50_ms_of_runs"], closed["rtf"]
-        line = [str(row["streams"]), *(figure(first[name]) for name in ("p50", "p95", "p99"))]
-        line.append(f"{figure(min(of_runs))}–{figure(max(of_runs))}")
-        line += [f"{rtf['p50']:.3f}", f"{rtf['p95']:.3f}", figure(closed["times_real_time"])]
-        lines.append([*line, *(figure(burst["first_audio_ms"][name]) for name in ("p50", "p95"))])
+    lines = [
+        [
+            str(row.streams),
+            *_percentiles(row.closed.first_audio_ms),
+            _range(row.closed.first_audio_p50_ms_of_runs),
+            f"{row.closed.rtf.p50:.3f}",
+            f"{row.closed.rtf.p95:.3f}",
+            figure(row.closed.times_real_time),
+            *_percentiles(row.burst.first_audio_ms)[:2],
+        ]
+        for row in rows
+    ]
     return table(header, lines)
 
 
-def capacity_table(result: Row) -> str:
+def capacity_table(result: Capacity) -> str:
     """Return every trial and its outcome."""
     header = ["offered", "a second", "listening", "streams", "first audio p50 ms", "p95", "p99"]
     header += ["stalled with 0 ms", "100", "200", "longest ms", "held"]
-    lines = []
-    for trial in sorted(result["trials"], key=lambda trial: (trial["offered"], trial["seed"])):
-        first, stalls = trial["first_audio_ms"], trial["stalls"]
-        line = [figure(trial["offered"]), figure(trial["rate_per_s"]), figure(trial["listening_mean"])]
-        line += [str(trial["streams"]), *(figure(first[name]) for name in ("p50", "p95", "p99"))]
-        line += [percent(stalls[name]["share"]) for name in ("0", "100", "200")]
-        verdict = "yes" if trial["held"] else "no, given up" if trial["gave_up"] else "no"
-        lines.append([*line, figure(stalls["0"]["longest_ms"]), verdict])
-    held, failed = figure(result["streams"]), figure(result["failed"])
-    rate, turn = figure(result["rate_per_s"]), figure(result["turn_s"])
-    outcome = f"Nothing holds: {failed} streams at once are too many."
-    if result["streams"]:
-        outcome = f"{held} streams at once hold, {failed} do not: {rate} a second of {turn} s each."
-    steps = [_steps(trial) for trial in result["trials"] if trial["held"] and trial["offered"] == result["streams"]]
-    return "\n".join([table(header, lines), "", *filter(None, steps[-1:]), outcome])
+    lines = [
+        [
+            *map(figure, (trial.offered, trial.rate_per_s, trial.listening_mean)),
+            str(trial.streams),
+            *_percentiles(trial.first_audio_ms),
+            *(percent(trial.stalls[name].share) for name in ("0", "100", "200")),
+            figure(trial.stalls["0"].longest_ms),
+            "yes" if trial.held else "no, given up" if trial.gave_up else "no",
+        ]
+        for trial in sorted(result.trials, key=lambda trial: (trial.offered, trial.seed))
+    ]
+    held, failed, rate, turn = map(figure, (result.streams, result.failed, result.rate_per_s, result.turn_s))
+    outcome = [f"Nothing holds: {failed} streams at once are too many."]
+    if best := result.best:
+        outcome = [f"{held} streams at once hold, {failed} do not: {rate} a second of {turn} s each."]
+        if best.step_ms:
+            p50, _, p99 = _percentiles(best.step_ms)
+            outcome.insert(0, f"Steps then: p50 {p50} ms, p99 {p99} ms, {percent(best.busy)} of the time.")
+    return "\n".join([table(header, lines), "", *outcome])
 
 
-def _steps(trial: Row) -> str:
-    """Return the duration of the engine's steps, if known."""
-    if "busy" not in trial:
-        return ""
-    p50, p99 = (figure(trial["step_ms"][name]) for name in ("p50", "p99"))
-    return f"Steps then: p50 {p50} ms, p99 {p99} ms, {percent(trial['busy'])} of the time."
-
-
-def server_table(result: Row) -> str:
+def server_table(result: ServerCapacity) -> str:
     """One caller alone, every trial, how busy everything was in the highest load that held, and the limit."""
-    alone = [Spread.of(times_ms) for times_ms in result["alone_ms"]]
-    firsts = ", ".join(f"{figure(run.p50)} / {figure(run.p95)} / {figure(run.p99)}" for run in alone)
+    firsts = ", ".join(" / ".join(_percentiles(Spread.of(times_ms))) for times_ms in result.alone_ms)
     lines = [f"One caller, first packet p50 / p95 / p99 ms: {firsts}", "", capacity_table(result)]
-    held = [trial for trial in result["trials"] if trial["held"] and trial["offered"] == result["streams"]]
-    if held:
-        shares = {name: share for name, share in held[-1]["usage"].items() if isinstance(share, float)}
-        lines.append(
-            "Busy then: " + ", ".join(f"{name.replace('_', ' ')} {percent(part)}" for name, part in shares.items())
-        )
-    if result["limit"]:
-        lines.append(f"The limit above that: {result['limit']}.")
+    if best := result.best:
+        assert best.usage is not None
+        shares = best.usage.shares().items()
+        lines.append("Busy then: " + ", ".join(f"{name.replace('_', ' ')} {percent(part)}" for name, part in shares))
+    if result.limit:
+        lines.append(f"The limit above that: {result.limit}.")
     return "\n".join(lines)
 
 
-def load_table(result: Row) -> str:
+def load_table(result: LoadResult) -> str:
     """Return a load's playback quality, its cost, and whether it counts."""
-    first, late, usage = result["first_audio_ms"], result["late_ms"], result["usage"]
-    rows = [
-        [
-            "asked for",
-            f"{result['asked']} turns of {figure(result['turn_s'])} s, {figure(result['rate_per_s'])} a second",
-        ],
-        ["refused", f"{result['refused']} ({percent(_share(result['refused'], result['asked']))})"],
-        ["errors", ", ".join(f"{count} × {code}" for code, count in sorted(result["errors"].items())) or "none"],
-        ["listening", f"{figure(result['listening_mean'])} on average, {result['listening_peak']} at most"],
-        ["first token → first packet, ms", " / ".join(figure(first[name]) for name in ("p50", "p95", "p99", "max"))],
-    ]
-    for pre_buffer_ms, stalls in result["stalls"].items():
-        late_share = percent(_share(stalls["late"], result["packets"]))
-        rows.append(
-            [
-                f"ran dry with {pre_buffer_ms} ms of buffer",
-                f"{percent(stalls['share'])} of listeners, {late_share} of packets late, "
-                f"the longest wait {figure(stalls['longest_ms'])} ms",
-            ]
+    rows = {
+        "asked for": f"{result.asked} turns of {figure(result.turn_s)} s, {figure(result.rate_per_s)} a second",
+        "refused": f"{result.refused} ({percent(_share(result.refused, result.asked))})",
+        "errors": ", ".join(f"{count} × {code}" for code, count in sorted(result.errors.items())) or "none",
+        "listening": f"{figure(result.listening_mean)} on average, {result.listening_peak} at most",
+        "first token → first packet, ms": _line(result.first_audio_ms),
+    }
+    for pre_buffer_ms, stalls in result.stalls.items():
+        rows[f"ran dry with {pre_buffer_ms} ms of buffer"] = (
+            f"{percent(stalls.share)} of listeners, {percent(_share(stalls.late, result.packets))} of packets late, "
+            f"the longest wait {figure(stalls.longest_ms)} ms"
         )
-    if (barge_ins := result["barge_ins"])["streams"]:
-        last, told = barge_ins["last_packet_ms"], barge_ins["acknowledged_ms"]
-        rows.append(
-            [
-                f"{barge_ins['streams']} barge-ins, p95 ms",
-                f"last packet after {figure(last['p95'])}, told after {figure(told['p95'])}",
-            ]
-        )
-    rows.append(["speech", f"{figure(result['speech_per_s'])} s a second"])
-    if result["gateway_ms_per_speech_s"] is not None:
-        cores = f"{figure(usage['gateway_cores'])} cores, the busiest loop {percent(usage['event_loop'])}"
-        rows.append(
-            ["gateways' processor time", f"{figure(result['gateway_ms_per_speech_s'])} ms a second of speech ({cores})"]
-        )
-    if result["worker_ms_per_speech_s"] is not None:
-        rows.append(["workers' processor time", f"{figure(result['worker_ms_per_speech_s'])} ms a second of speech"])
-    lateness = " / ".join(figure(late[name]) for name in ("p50", "p95", "p99", "max"))
-    rows.append(["the generator itself late by, ms", f"{lateness}; busy {percent(usage['busiest_client'])} at most"])
-    verdict = f"VOID: {result['void']}." if result["void"] else ""
-    return "\n".join([*(f"{name:<32} {value}" for name, value in rows), *filter(None, [verdict])])
+    if (barge_ins := result.barge_ins).streams:
+        last_ms, told_ms = figure(barge_ins.last_packet_ms.p95), figure(barge_ins.acknowledged_ms.p95)
+        rows[f"{barge_ins.streams} barge-ins, p95 ms"] = f"last packet after {last_ms}, told after {told_ms}"
+    rows["speech"] = f"{figure(result.speech_per_s)} s a second"
+    if result.gateway_ms_per_speech_s is not None:
+        cores = f"{figure(result.usage.gateway_cores)} cores, the busiest loop {percent(result.usage.event_loop)}"
+        rows["gateways' processor time"] = f"{figure(result.gateway_ms_per_speech_s)} ms a second of speech ({cores})"
+    if result.worker_ms_per_speech_s is not None:
+        rows["workers' processor time"] = f"{figure(result.worker_ms_per_speech_s)} ms a second of speech"
+    busy = percent(result.usage.busiest_client)
+    rows["the generator itself late by, ms"] = f"{_line(result.late_ms)}; busy {busy} at most"
+    void = [f"VOID: {result.void}."] if result.void else []
+    return "\n".join([*(f"{name:<32} {value}" for name, value in rows.items()), *void])
+
+
+def _line(spread: Spread) -> str:
+    return " / ".join([*_percentiles(spread), figure(spread.max)])
 
 
 def _share(part: int, whole: int) -> float | None:

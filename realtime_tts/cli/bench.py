@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from realtime_tts.bench.subject import Subject
 
 Command = Callable[..., Any]
+Option = Callable[[Command], Command]
 
 _EPILOG = """\b
 Examples:
@@ -33,63 +37,133 @@ def command() -> None:
     """Measure the engine and the server: step times, time to first audio, capacity. See docs/lab/benchmarks.md."""
 
 
-def _model_options(bench: Command) -> Command:
-    """Add the options of every benchmark that loads a model."""
-    options = (
-        click.option(
-            "--model", default="starter-voice", show_default=True, help="A directory, a hub id, or the bundled voice."
-        ),
-        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
-        click.option("--threads", type=click.IntRange(1), help="Torch threads on the CPU."),
-        click.option("--steps", type=click.IntRange(2, 64), help="Flow steps; by default the model's own."),
-        click.option("--cfg", type=click.FloatRange(0, 10), help="Guidance; by default the model's own."),
-    )
-    for option in reversed(options):
-        bench = option(bench)
-    return _output_options(bench)
-
-
-def _engine_options(bench: Command) -> Command:
-    """Add the options of a benchmark with its own engine; for a server they are passed by --server-option."""
-    time_of_flow = click.FloatRange(0, 1)
-    options = (
-        click.option("--dtype", help="float32, bfloat16 or float16; by default the worker's choice."),
-        click.option(
-            "--fp8", type=click.Choice(("off", "flow")), default="off", show_default=True, help="As `serve`'s."
-        ),
-        click.option("--guidance-from", type=time_of_flow, default=1.0, show_default=True, help="As `serve`'s."),
-        click.option("--guidance-to", type=time_of_flow, default=0.0, show_default=True, help="Where guidance ends."),
-    )
-    for option in reversed(options):
-        bench = option(bench)
-    return _model_options(bench)
-
-
-def _output_options(bench: Command) -> Command:
-    path = click.Path(dir_okay=False, path_type=Path)
-    bench = click.option("--plot", type=path, help="Draw the result: a .png or .svg file. Needs matplotlib.")(bench)
-    return click.option("--json", "json_path", type=path, help="Write every raw figure here.")(bench)
-
-
-def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+def _numbers(value: str) -> tuple[int, ...]:
     """Parse a list of positive integers, e.g. ``1,2,4``. Raises `click.BadParameter`."""
-    if value is None:
-        return None
-    try:
+    with contextlib.suppress(ValueError):
         numbers = tuple(int(part) for part in value.split(","))
-    except ValueError:
-        numbers = ()
-    if not numbers or min(numbers) < 1:
-        raise click.BadParameter(f"{value!r} is no list of whole numbers such as 1,2,4")
-    return tuple(dict.fromkeys(numbers))
+        if min(numbers) > 0:
+            return tuple(dict.fromkeys(numbers))
+    raise click.BadParameter(f"{value!r} is no list of whole numbers such as 1,2,4")
+
+
+def _option(name: str, kind: object = None, default: object = None, text: str | None = None, **more: Any) -> Option:
+    by_device = _BY_DEVICE.get(name[2:].replace("-", "_")) if default is None else None
+    if by_device:
+        text = f"{text}  [default: {_shown(by_device[0])}; on a GPU {_shown(by_device[1])}]"
+    shown = default is not None and not isinstance(default, bool)
+    return click.option(name, type=kind, default=default, show_default=shown, help=text, **more)
+
+
+def _shown(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}"
+
+
+# Defaults on a CPU and on a GPU.
+_BY_DEVICE: dict[str, tuple[Any, Any]] = {
+    "batches": ((1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64, 128, 256)),
+    "callers": ((1, 2, 4), (1, 2, 4, 8, 16, 32, 64, 128, 256)),
+    "num_steps": (30, 60),
+    "num_streams": (4, 20),
+    "patches": (12, 40),
+    "max_streams": (16, 1024),
+    "words": (6, 10),
+    "start": (2.0, 128.0),
+    "window_s": (5.0, 12.0),
+    "precision": (0.5, 0.05),
+    "max_trials": (5, 9),
+}
+_ABOVE_0 = click.FloatRange(0, min_open=True)
+_SHARE = click.FloatRange(0, 1)
+_COUNT = click.IntRange(1)
+_PATH = click.Path(dir_okay=False, path_type=Path)
+_OUTPUT = (
+    _option("--json", _PATH, None, "Write every raw figure here."),
+    _option("--plot", _PATH, None, "Draw the result: a .png or .svg file. Needs matplotlib."),
+)
+_MODEL = (
+    _option("--model", None, "starter-voice", "A directory, a hub id, or the bundled voice."),
+    _option("--device", None, "auto", "auto, cpu, cuda or cuda:N."),
+    _option("--threads", _COUNT, None, "Torch threads on the CPU."),
+    _option("--steps", click.IntRange(2, 64), None, "Flow steps; by default the model's own."),
+    _option("--cfg", click.FloatRange(0, 10), None, "Guidance; by default the model's own."),
+)
+# Of a benchmark with its own engine; for a server they are passed by --server-option.
+_ENGINE = (
+    *_MODEL,
+    _option("--dtype", None, None, "float32, bfloat16 or float16; by default the worker's choice."),
+    _option("--fp8", click.Choice(("off", "flow")), "off", "As `serve`'s."),
+    _option("--guidance-from", _SHARE, 1.0, "As `serve`'s."),
+    _option("--guidance-to", _SHARE, 0.0, "Where guidance ends."),
+)
+_CAPACITY = (
+    _option("--first-audio-ms", _ABOVE_0, 100.0, "The p95 that must be held."),
+    _option("--stall-free", _SHARE, 0.999, "Share of streams that must never stall."),
+    _option("--pre-buffer-ms", click.FloatRange(0), 0.0, "Pre-buffer of the player that must not stall."),
+    _option("--start", _ABOVE_0, None, "Streams at once to try first."),
+    _option("--window-s", _ABOVE_0, None, "Measured part of a trial."),
+    _option("--precision", _ABOVE_0, None, "Share between what holds and what does not."),
+    _option("--max-trials", _COUNT, None, "Trials of the search; more confirm it."),
+    _option("--runs", _COUNT, 3, "Different arrivals that must all hold."),
+)
+_PATCHES = _option("--patches", _COUNT, None, "Length of a stream.")
+_MAX_STREAMS = _option("--max-streams", _COUNT, None, "Slots of the engine.")
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Outcome of a benchmark: what is printed, and what is recorded."""
+
+    table: str
+    plan: object
+    subject: dict[str, object]
+    results: object
+    is_void: bool = False
+
+
+def _bench(*options: Option) -> Callable[[Callable[..., _Measured]], click.Command]:
+    """Return a decorator that makes a command of a benchmark: it adds the options, replaces missing values by those for
+    the device, and prints, writes and draws the outcome."""
+
+    def add(bench: Callable[..., _Measured]) -> click.Command:
+        @functools.wraps(bench)
+        def run(json: Path | None, plot: Path | None, **given: Any) -> None:
+            import importlib.util
+
+            if plot is not None and importlib.util.find_spec("matplotlib") is None:
+                raise ConfigError("--plot needs matplotlib: pip install matplotlib", field="plot")
+            if "device" in given:
+                from realtime_tts.engine.setup import choose_device
+
+                given["is_cpu"] = is_cpu = choose_device(given["device"]).type == "cpu"
+                for name in _BY_DEVICE.keys() & given.keys():
+                    given[name] = given[name] or _BY_DEVICE[name][not is_cpu]
+            measured = bench(**given)
+            click.echo(measured.table)
+            from realtime_tts.bench.report import document, write_json
+
+            if json:
+                write_json(json, document(bench.__name__, measured.plan, measured.subject, measured.results))
+            if plot:
+                from realtime_tts.bench.plots import draw
+
+                draw(bench.__name__, measured.subject, measured.results, plot)
+            if measured.is_void:
+                click.get_current_context().exit(1)
+
+        decorated: Command = run
+        for option in reversed((*options, *_OUTPUT)):
+            decorated = option(decorated)
+        return command.command(bench.__name__)(decorated)
+
+    return add
 
 
 @command.command("checkpoint")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--shape", default="voxcpm2", show_default=True, help="voxcpm2, voxcpm1.5, voxcpm-0.5b or tiny.")
-@click.option("--dtype", help="Type of the language and flow weights; by default bfloat16 as published.")
-@click.option("--device", default="auto", show_default=True, help="Device on which the weights are drawn.")
-@click.option("--seed", default=0, show_default=True)
+@_option("--shape", None, "voxcpm2", "voxcpm2, voxcpm1.5, voxcpm-0.5b or tiny.")
+@_option("--dtype", None, None, "Type of the language and flow weights; by default bfloat16 as published.")
+@_option("--device", None, "auto", "Device on which the weights are drawn.")
+@_option("--seed", None, 0)
 @click.option("--force", is_flag=True, help="Overwrite an existing checkpoint.")
 def checkpoint(directory: Path, shape: str, dtype: str | None, device: str, seed: int, force: bool) -> None:
     """Write random weights of a published model's shape to DIRECTORY.
@@ -116,243 +190,152 @@ def checkpoint(directory: Path, shape: str, dtype: str | None, device: str, seed
     click.echo(f"{directory}: {size / 1e6:,.0f} MB")
 
 
-@command.command("engine")
-@click.option(
-    "--batches", callback=_numbers, metavar="N,N,…", help="Streams at once.  [default: 1,2,4,8; on a GPU up to 256]"
+@_bench(
+    _option("--batches", _numbers, None, "Streams at once.", metavar="N,N,…"),
+    _option("--num-steps", _COUNT, None, "Steps measured in each run."),
+    _option("--runs", _COUNT, 3),
+    click.option("--split/--no-split", default=True, help="Also measure the stages of a step, in a run of its own."),
+    *_ENGINE,
 )
-@click.option("--num-steps", type=click.IntRange(1), help="Steps measured in each run.  [default: 30; on a GPU 60]")
-@click.option("--runs", type=click.IntRange(1), default=3, show_default=True)
-@click.option("--split/--no-split", default=True, help="Also measure the stages of a step, in a run of its own.")
-@_engine_options
 def engine(
-    batches: tuple[int, ...] | None,
-    num_steps: int | None,
+    batches: tuple[int, ...],
+    num_steps: int,
     runs: int,
     split: bool,
     steps: int | None,
     cfg: float | None,
-    json_path: Path | None,
-    plot: Path | None,
+    is_cpu: bool,
     **options: Any,
-) -> None:
+) -> _Measured:
     """Measure the duration of an engine step and of its stages, by the number of streams."""
-    _check_plot(plot)
-    from realtime_tts.bench.engine_steps import StepPlan, default_batches, measure_steps, num_parts
+    from realtime_tts.bench.engine_steps import StepPlan, measure_steps
     from realtime_tts.bench.views import engine_table
 
-    subject = _load({**options, "flow_steps": steps}, batches)
-    is_cpu = subject.device.type == "cpu"
-    plan = StepPlan(
-        batches or default_batches(subject.device),
-        num_steps or (30 if is_cpu else 60),
-        num_warm=5 if is_cpu else 10,
-        runs=runs,
-        steps=steps,
-        cfg=cfg,
-        split=split,
-    )
-    with _Bar(num_parts(plan)) as bar:
-        rows = measure_steps(subject, plan, bar.next)
-    click.echo(engine_table(rows))
-    _keep("engine", plan, subject.describe(), rows, json_path, plot)
+    subject = _load(max_streams=max(batches), flow_steps=steps, **options)
+    plan = StepPlan(batches, num_steps, 5 if is_cpu else 10, runs, steps, cfg, split)
+    with _progress(plan.num_parts) as progress:
+        rows = measure_steps(subject, plan, progress)
+    return _Measured(engine_table(rows), plan, subject.describe(), rows)
 
 
-@command.command("latency")
-@click.option("--callers", callback=_numbers, metavar="N,N,…", help="At once.  [default: 1,2,4; on a GPU up to 256]")
-@click.option("--num-streams", type=click.IntRange(1), help="Judged in each run.  [default: 4; on a GPU 20]")
-@click.option("--patches", type=click.IntRange(1), help="Length of a stream.  [default: 12; on a GPU 40]")
-@click.option("--runs", type=click.IntRange(1), default=3, show_default=True)
-@_engine_options
+@_bench(
+    _option("--callers", _numbers, None, "At once.", metavar="N,N,…"),
+    _option("--num-streams", _COUNT, None, "Judged in each run."),
+    _PATCHES,
+    _option("--runs", _COUNT, 3),
+    *_ENGINE,
+)
 def latency(
-    callers: tuple[int, ...] | None,
-    num_streams: int | None,
-    patches: int | None,
+    callers: tuple[int, ...],
+    num_streams: int,
+    patches: int,
     runs: int,
     steps: int | None,
     cfg: float | None,
-    json_path: Path | None,
-    plot: Path | None,
+    is_cpu: bool,
     **options: Any,
-) -> None:
+) -> _Measured:
     """Measure the engine's time to first audio and real-time factor, with repeated and with simultaneous requests."""
-    _check_plot(plot)
-    from realtime_tts.bench.latency import LatencyPlan, default_callers, measure_latency
+    from realtime_tts.bench.latency import LatencyPlan, measure_latency
     from realtime_tts.bench.views import latency_table
 
-    subject = _load({**options, "flow_steps": steps}, callers)
-    is_cpu = subject.device.type == "cpu"
-    plan = LatencyPlan(
-        callers or default_callers(subject.device),
-        num_streams or (4 if is_cpu else 20),
-        patches or (12 if is_cpu else 40),
-        runs,
-        steps,
-        cfg,
-    )
-    with _Bar(plan.num_parts) as bar:
-        rows = measure_latency(subject, plan, bar.next)
-    click.echo(latency_table(rows))
-    _keep("latency", plan, subject.describe(), rows, json_path, plot)
+    subject = _load(max_streams=max(callers), flow_steps=steps, **options)
+    plan = LatencyPlan(callers, num_streams, patches, runs, steps, cfg)
+    with _progress(plan.num_parts) as progress:
+        rows = measure_latency(subject, plan, progress)
+    return _Measured(latency_table(rows), plan, subject.describe(), rows)
 
 
-def _capacity_options(bench: Command) -> Command:
-    """Add the options for the criteria and the duration of a search for the capacity."""
-    above_0 = click.FloatRange(0, min_open=True)
-    rows: tuple[tuple[str, Any, Any, str], ...] = (
-        ("--first-audio-ms", above_0, 100.0, "The p95 that must be held."),
-        ("--stall-free", click.FloatRange(0, 1), 0.999, "Share of streams that must never stall."),
-        ("--pre-buffer-ms", click.FloatRange(0), 0.0, "Pre-buffer of the player that must not stall."),
-        ("--start", above_0, None, "Streams at once to try first.  [default: 2; on a GPU 128]"),
-        ("--window-s", above_0, None, "Measured part of a trial.  [default: 5; on a GPU 12]"),
-        ("--precision", above_0, None, "Share between what holds and what does not.  [default: 0.5; on a GPU 0.05]"),
-        ("--max-trials", click.IntRange(1), None, "Trials of the search; more confirm it.  [default: 5; on a GPU 9]"),
-        ("--runs", click.IntRange(1), 3, "Different arrivals that must all hold."),
-    )
-    options = [
-        click.option(name, type=kind, default=default, show_default=default is not None, help=text)
-        for name, kind, default, text in rows
-    ]
-    for option in reversed(options):
-        bench = option(bench)
-    return bench
-
-
-@command.command("capacity")
-@click.option("--patches", type=click.IntRange(1), help="Length of a stream.  [default: 12; on a GPU 40]")
-@click.option("--max-streams", type=click.IntRange(1), help="Slots of the engine.  [default: 16; on a GPU 1024]")
-@_capacity_options
-@_engine_options
+@_bench(_PATCHES, _MAX_STREAMS, *_CAPACITY, *_ENGINE)
 def capacity(
-    patches: int | None,
-    max_streams: int | None,
-    steps: int | None,
-    cfg: float | None,
-    json_path: Path | None,
-    plot: Path | None,
-    **options: Any,
-) -> None:
+    patches: int, max_streams: int, steps: int | None, cfg: float | None, is_cpu: bool, **options: Any
+) -> _Measured:
     """Find the highest number of simultaneous streams within the limits for first audio and stalls, in process.
 
     Open loop: arrivals are Poisson, never wait and are never refused, and a stream's time counts from when its text was
     due.
     """
-    _check_plot(plot)
     from realtime_tts.bench.capacity import measure_capacity
     from realtime_tts.bench.in_process import InProcess
     from realtime_tts.bench.views import capacity_table
-    from realtime_tts.engine.setup import choose_device
 
-    is_cpu = choose_device(options["device"]).type == "cpu"
-    plan = _capacity_plan(options, is_cpu)
-    subject = _load({**options, "flow_steps": steps}, (max_streams or (16 if is_cpu else 1024),))
-    with _Bar(None) as bar:
-        bar.next("warming up")
-        driver = InProcess(subject, patches or (12 if is_cpu else 40), steps, cfg)
-        result = measure_capacity(driver, plan, bar.next, driver.steps)
-    click.echo(capacity_table(result))
-    _keep("capacity", plan, subject.describe(), result, json_path, plot)
+    plan = _capacity_plan(options)
+    subject = _load(max_streams=max_streams, flow_steps=steps, **options)
+    with _progress() as progress:
+        progress("warming up")
+        result = measure_capacity(InProcess(subject, patches, steps, cfg), plan, progress)
+    return _Measured(capacity_table(result), plan, subject.describe(), result)
 
 
-@command.command("server")
-@click.option("--url", help="Running server, such as http://127.0.0.1:8000; without it one is started.")
-@click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="The server's API key.")
-@click.option("--clients", type=click.IntRange(1), help="Measuring processes.  [default: a quarter of the cores]")
-@click.option("--words", type=click.IntRange(1, 20), help="Words of a turn.  [default: 6; on a GPU 10]")
-@click.option("--codec", default="opus", show_default=True, help="Codec of the audio: opus, pcm_s16le …")
-@click.option("--max-streams", type=click.IntRange(1), help="Slots of the engine.  [default: 16; on a GPU 1024]")
-@click.option("--server-option", "server_options", multiple=True, help="Pass this on to `serve`, e.g. --max-queued=64.")
-@_capacity_options
-@_model_options
+@_bench(
+    _option("--url", None, None, "Running server, such as http://127.0.0.1:8000; without it one is started."),
+    _option("--api-key", None, None, "The server's API key.", envvar="REALTIME_TTS_API_KEY"),
+    _option("--clients", _COUNT, None, "Measuring processes.  [default: a quarter of the cores]"),
+    _option("--words", click.IntRange(1, 20), None, "Words of a turn."),
+    _option("--codec", None, "opus", "Codec of the audio: opus, pcm_s16le …"),
+    _MAX_STREAMS,
+    _option("--server-option", None, None, "Pass this on to `serve`, e.g. --max-queued=64.", multiple=True),
+    *_CAPACITY,
+    *_MODEL,
+)
 def server(
     url: str | None,
     api_key: str | None,
     clients: int | None,
-    words: int | None,
+    words: int,
     codec: str,
-    max_streams: int | None,
-    server_options: tuple[str, ...],
-    steps: int | None,
-    cfg: float | None,
-    json_path: Path | None,
-    plot: Path | None,
+    server_option: tuple[str, ...],
     **options: Any,
-) -> None:
+) -> _Measured:
     """Find the highest number of simultaneous streams through a server's WebSocket, and what limits it.
 
     The criteria are those of `bench capacity`; the listeners run in separate processes.
     """
-    _check_plot(plot)
-    from realtime_tts.bench.server_load import Target, default_clients
+    from realtime_tts.bench.load_generator import Target
+    from realtime_tts.bench.server_load import default_clients, describe_server, measure_server
     from realtime_tts.bench.server_process import running_server
-    from realtime_tts.bench.server_run import describe_server, measure_server
     from realtime_tts.bench.views import server_table
     from realtime_tts.cli.remote import server_url
-    from realtime_tts.engine.setup import choose_device
 
-    is_cpu = choose_device(options["device"]).type == "cpu"
-    plan = _capacity_plan(options, is_cpu)
-    params = {name: value for name, value in (("steps", steps), ("cfg", cfg)) if value is not None}
+    plan = _capacity_plan(options)
+    params = {name: options[name] for name in ("steps", "cfg") if options[name] is not None}
     start = {"audio": {"codec": codec}, **({"params": params} if params else {})}
-    flags = [
-        f"--{name}={value}"
-        for name, value in (
-            ("model", options["model"]),
-            ("devices", options["device"]),
-            ("threads", options["threads"]),
-            ("max-streams", max_streams or (16 if is_cpu else 1024)),
-        )
-        if value is not None
-    ]
+    flags = {"model": "model", "device": "devices", "threads": "threads", "max_streams": "max-streams"}
     with contextlib.ExitStack() as stack:
         if url is None:
             click.echo(f"Starting a server with {options['model']} …", err=True)
-            running = stack.enter_context(running_server(*flags, *server_options))
+            given = [f"--{flag}={options[name]}" for name, flag in flags.items() if options[name] is not None]
+            running = stack.enter_context(running_server(*given, *server_option))
             address, watched = running.stream_url, running.watched
         else:
             address, watched = server_url(url, "/v1/stream", "ws"), None
-        num_words = words or (6 if is_cpu else 10)
-        target = Target(address, watched, clients or default_clients(), num_words, start, api_key)
-        with _Bar(None) as bar:
-            result = measure_server(target, plan, bar.next)
+        target = Target(address, watched, clients or default_clients(), words, start, api_key)
+        with _progress() as progress:
+            result = measure_server(target, plan, progress)
         subject = describe_server(target)
-    click.echo(server_table(result))
-    _keep("server", plan, subject, result, json_path, plot)
+    return _Measured(server_table(result), plan, subject, result)
 
 
-@command.command("load")
-@click.option("--url", required=True, help="Running server, such as ws://127.0.0.1:8000.")
-@click.option("--token", "--api-key", "api_key", envvar="REALTIME_TTS_API_KEY", help="API key or token of the server.")
-@click.option("--streams", type=click.FloatRange(0, min_open=True), help="Concurrent listeners, with even arrivals.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Turns a second, with random (Poisson) arrivals.")
-@click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True, help="Measured time."
+@_bench(
+    _option("--url", None, None, "Running server, such as ws://127.0.0.1:8000.", required=True),
+    click.option("--token", "--api-key", envvar="REALTIME_TTS_API_KEY", help="API key or token of the server."),
+    _option("--streams", _ABOVE_0, None, "Concurrent listeners, with even arrivals."),
+    _option("--rate", _ABOVE_0, None, "Turns a second, with random (Poisson) arrivals."),
+    _option("--seconds", _ABOVE_0, 30.0, "Measured time."),
+    _option("--processes", _COUNT, None, "Listening processes.  [default: a quarter of the cores]"),
+    _option("--codec", None, "opus", "Codec of the audio: opus, pcm, pcm_f32le …"),
+    _option("--sample-rate", int, None, "Sample rate of the audio in Hz; by default the server's choice."),
+    _option(
+        "--text-rate", click.FloatRange(0), 20.0, "Tokens a second, as an LLM writes them; 0: a whole text at once."
+    ),
+    _option("--words", click.IntRange(1, 200), 20, "Words of a turn."),
+    _option("--barge-ins", _SHARE, 0.0, "Share of turns that are interrupted."),
+    _option("--pid", int, None, "Process of a local server; its processor time is measured.", multiple=True),
+    _option("--seed", None, 0, "Seed of the arrivals."),
 )
-@click.option("--processes", type=click.IntRange(1), help="Listening processes.  [default: a quarter of the cores]")
-@click.option("--codec", default="opus", show_default=True, help="Codec of the audio: opus, pcm, pcm_f32le …")
-@click.option("--sample-rate", type=int, help="Sample rate of the audio in Hz; by default the server's choice.")
-@click.option(
-    "--text-rate",
-    type=click.FloatRange(0),
-    default=20.0,
-    show_default=True,
-    help="Tokens a second, as an LLM writes them; 0: a turn's whole text at once.",
-)
-@click.option("--words", type=click.IntRange(1, 200), default=20, show_default=True, help="Words of a turn.")
-@click.option(
-    "--barge-ins",
-    type=click.FloatRange(0, 1),
-    default=0.0,
-    show_default=True,
-    help="Share of turns that are interrupted.",
-)
-@click.option(
-    "--pid", "pids", type=int, multiple=True, help="Process of a local server; its processor time is measured."
-)
-@click.option("--seed", default=0, show_default=True, help="Seed of the arrivals.")
-@_output_options
 def load(
     url: str,
-    api_key: str | None,
+    token: str | None,
     streams: float | None,
     rate: float | None,
     seconds: float,
@@ -362,39 +345,29 @@ def load(
     text_rate: float,
     words: int,
     barge_ins: float,
-    pids: tuple[int, ...],
+    pid: tuple[int, ...],
     seed: int,
-    json_path: Path | None,
-    plot: Path | None,
-) -> None:
+) -> _Measured:
     """Apply one load to any server over WebSockets; measure latency, stalls and cost.
 
     Open loop: turns begin at their times, independent of earlier turns, and each listener plays in real time from its
     first packet on. If the generator itself is late, the figures are void: it reports this and ends with status 1.
     """
-    _check_plot(plot)
     if (streams is None) == (rate is None):
         raise ConfigError("either --streams or --rate says how large the load is", field="streams")
     from tqdm import tqdm
 
-    from realtime_tts.bench.load_run import LoadPlan, measure_load
-    from realtime_tts.bench.server_load import Target, default_clients
-    from realtime_tts.bench.server_run import describe_server
+    from realtime_tts.bench.load_generator import Target
+    from realtime_tts.bench.server_load import LoadPlan, default_clients, describe_server, measure_load
     from realtime_tts.bench.usage import Watched, text_getter
     from realtime_tts.bench.views import load_table
     from realtime_tts.cli.remote import server_url
 
     audio = {"codec": {"pcm": "pcm_s16le"}.get(codec, codec), **({"sample_rate": sample_rate} if sample_rate else {})}
     address = server_url(url, "/v1/stream", "ws")
-    target = Target(
-        address,
-        Watched(pids, text_getter(address, api_key)) if pids else None,
-        processes or default_clients(),
-        words,
-        {"audio": audio},
-        api_key,
-        1 / text_rate if text_rate else 0.0,
-    )
+    watched = Watched(pid, text_getter(address, token)) if pid else None
+    token_gap_s = 1 / text_rate if text_rate else 0.0
+    target = Target(address, watched, processes or default_clients(), words, {"audio": audio}, token, token_gap_s)
     plan = LoadPlan(streams, rate, seconds, barge_ins, seed)
     subject = describe_server(target)
     with tqdm(desc="one turn", unit="s", leave=False, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}") as bar:
@@ -402,87 +375,46 @@ def load(
         def begin(total_s: float) -> None:
             bar.reset(round(total_s))
 
-        def on_now(now: dict[str, int]) -> None:
+        def on_now(now: Counter[str]) -> None:
             bar.set_description_str(f"{now['running']} speak, {now['ended']} have ended, {now['errors']} errors", False)
             bar.update(min(round(bar.format_dict["elapsed"]), bar.total) - bar.n)
 
         result = measure_load(target, plan, begin, on_now)
-    click.echo(load_table(result))
-    _keep("load", plan, subject, result, json_path, plot)
-    if result["void"]:
-        click.get_current_context().exit(1)
+    return _Measured(load_table(result), plan, subject, result, bool(result.void))
 
 
-def _capacity_plan(options: dict[str, Any], is_cpu: bool) -> CapacityPlan:
+def _capacity_plan(options: dict[str, Any]) -> CapacityPlan:
     """Return the plan, and remove its options from `options`."""
     from realtime_tts.bench.capacity import CapacityPlan
     from realtime_tts.bench.streams import Bar
 
     bar = Bar(options.pop("first_audio_ms") / 1000, options.pop("stall_free"), options.pop("pre_buffer_ms") / 1000)
-    usual = (2.0, 5.0, 0.5, 5) if is_cpu else (128.0, 12.0, 0.05, 9)
-    names = ("start", "window_s", "precision", "max_trials")
-    chosen: dict[str, Any] = {name: options.pop(name) or value for name, value in zip(names, usual, strict=True)}
-    return CapacityPlan(bar, runs=options.pop("runs"), **chosen)
+    names = ("start", "window_s", "precision", "runs", "max_trials")
+    return CapacityPlan(bar, *(options.pop(name) for name in names))
 
 
-def _load(options: dict[str, Any], batches: tuple[int, ...] | None) -> Subject:
-    from realtime_tts.bench.engine_steps import default_batches
+def _load(**options: Any) -> Subject:
     from realtime_tts.bench.subject import Subject
     from realtime_tts.contract.engine_options import EngineOptions
-    from realtime_tts.engine.setup import choose_device
 
     click.echo(f"Loading {options['model']} …", err=True)
-    wanted = max(batches or default_batches(choose_device(options["device"])))
     given = {name: value for name, value in options.items() if value is not None}
-    subject = Subject.load(EngineOptions(max_streams=wanted, **given))
+    subject = Subject.load(EngineOptions(**given))
     gc.collect()
     gc.freeze()  # the same as in a worker
     click.get_current_context().call_on_close(gc.unfreeze)
     return subject
 
 
-def _keep(
-    bench: str, plan: Any, subject: dict[str, Any], results: Any, json_path: Path | None, plot: Path | None
-) -> None:
-    import dataclasses
+@contextlib.contextmanager
+def _progress(num_parts: int | None = None) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar on stderr; yield a function that marks the previous part as done and names the next one."""
+    from tqdm import tqdm
 
-    from realtime_tts.bench.report import document, write_json
+    with tqdm(total=num_parts, leave=False) as bar:
 
-    whole = document(bench, dataclasses.asdict(plan), subject, results)
-    if json_path:
-        write_json(json_path, whole)
-    if plot:
-        from realtime_tts.bench.plots import draw
+        def begin(what: str) -> None:
+            bar.update(bool(bar.desc))
+            bar.set_description(what)
 
-        draw(whole, plot)
-
-
-def _check_plot(plot: Path | None) -> None:
-    """Check that plots can be drawn, before minutes of work. Raises `ConfigError` without matplotlib."""
-    import importlib.util
-
-    if plot is not None and importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("--plot needs matplotlib: pip install matplotlib", field="plot")
-
-
-class _Bar:
-    """Progress bar on stderr that names the current part. `num_parts`: None if unknown."""
-
-    def __init__(self, num_parts: int | None) -> None:
-        from tqdm import tqdm
-
-        self._bar = tqdm(total=num_parts, leave=False)
-        self._begun = False
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._bar.close()
-
-    def next(self, what: str) -> None:
-        """Mark the previous part as done, and begin the next one."""
-        if self._begun:
-            self._bar.update()
-        self._begun = True
-        self._bar.set_description(what)
+        yield begin

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
@@ -13,3 +14,9 @@ def tiny_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("bench") / "tiny"
     write_random_checkpoint(directory, "tiny")
     return directory
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tracker() -> None:
+    """Start the helper process of `multiprocessing`, which lives until the end, before open files are counted."""
+    resource_tracker.ensure_running()

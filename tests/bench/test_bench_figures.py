@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,9 +31,3 @@ def test_known_values() -> None:
     assert [percentile(hundred, percent) for percent in (0, 50, 95, 99, 100)] == [1, 50, 95, 99, 100]
     assert percentile([3.0, 1.0, 2.0], 50) == 2.0
     assert math.isnan(percentile([], 50))
-
-
-@given(st.lists(st.sampled_from([0.0, 0.1, 2.5, 7.0]), max_size=60))
-def test_counted_values_are_spread_as_the_values_are(values: list[float]) -> None:
-    counted, spread = Spread.counted(Counter(values)), Spread.of(values)
-    assert counted == spread or (not values and counted.count == 0 and math.isnan(counted.p50))

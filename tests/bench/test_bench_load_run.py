@@ -8,21 +8,22 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from gateway_harness import GatewayHarness
 
 from realtime_tts.bench.arrivals import Arrival
-from realtime_tts.bench.limits import Usage
-from realtime_tts.bench.load_run import LoadPlan, load_summary
+from realtime_tts.bench.load_generator import ShareResult, Target
 from realtime_tts.bench.native_stream import CUT_OFF
-from realtime_tts.bench.server_load import Account, ServerLoad, Target
+from realtime_tts.bench.server_load import Account, LoadPlan, ServerLoad, load_result
 from realtime_tts.bench.streams import Heard
+from realtime_tts.bench.usage import Usage
 from realtime_tts.cli.main import cli
+from realtime_tts.errors import EngineError
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +60,9 @@ def test_a_load_has_one_size(gateway: GatewayHarness) -> None:
 
 def test_barge_ins_end_what_is_said(gateway: GatewayHarness) -> None:
     target = Target(gateway.ws_url, None, 1, 200, {})
-    with ServerLoad(target) as load:
-        load.turn_s = 4.0
-        [heard] = load.open_loop([Arrival(0, 0.0, 1.0, judged=True, heard=0.05)])
+    load = ServerLoad(target)
+    load.turn_s = 4.0
+    [heard] = load.open_loop([Arrival(0, 0.0, 1.0, judged=True, heard=0.05)])
     assert heard.error == ""
     assert heard.cancelled_at_s is not None
     assert heard.first_s + 0.2 <= heard.cancelled_at_s <= heard.ended_s
@@ -70,38 +71,37 @@ def test_barge_ins_end_what_is_said(gateway: GatewayHarness) -> None:
 
 def test_a_generator_that_stands_still_is_seen_to_be_late(gateway: GatewayHarness) -> None:
     target = Target(gateway.ws_url, None, 1, 3, {})
-    with ServerLoad(target) as load:
-        load.turn_s = 0.5
-        [pid] = load.pids
-        stopped = threading.Event()
+    load = ServerLoad(target)
+    load.turn_s = 0.5
+    stopped = threading.Event()
 
-        def stop(now: dict[str, int]) -> None:
-            if not stopped.is_set():
-                stopped.set()
-                os.kill(pid, signal.SIGSTOP)
-                threading.Timer(0.5, os.kill, (pid, signal.SIGCONT)).start()
+    def stop(now: Counter[str]) -> None:
+        if not stopped.is_set():
+            stopped.set()
+            [pid] = load.pids
+            os.kill(pid, signal.SIGSTOP)
+            threading.Timer(0.5, os.kill, (pid, signal.SIGCONT)).start()
 
-        load.on_now = stop
-        load.open_loop([Arrival(number, 0.2 * number, 1.0, judged=True) for number in range(6)])
-        assert load.account is not None
-        assert load.account.late_ms.max > 300
-        assert load.account.latest_p99_ms <= load.account.late_ms.max
+    load.on_now = stop
+    load.open_loop([Arrival(number, 0.2 * number, 1.0, judged=True) for number in range(6)])
+    assert load.account.late_ms.max > 300
+    assert load.account.latest_p99_ms <= load.account.late_ms.max
 
 
 def test_who_is_refused_and_who_is_lost_is_told_by_code() -> None:
     """One stream there is; then the server goes away under those that speak."""
     with GatewayHarness({"max_streams": 1, "chars_per_patch": 1}, max_queued=1, drain_timeout_s=0.0) as gateway:
         target = Target(gateway.ws_url, None, 1, 200, {})
-        with ServerLoad(target) as load:
-            load.turn_s = 5.0
-            arrivals = [Arrival(number, 0.05 * number, 1.0, judged=True) for number in range(6)]
+        load = ServerLoad(target)
+        load.turn_s = 5.0
+        arrivals = [Arrival(number, 0.05 * number, 1.0, judged=True) for number in range(6)]
 
-            def end(now: dict[str, int]) -> None:
-                if now["errors"] and not gateway.server.should_exit:
-                    gateway.server.handle_exit(signal.SIGTERM, None)
+        def end(now: Counter[str]) -> None:
+            if now["errors"] and not gateway.server.should_exit:
+                gateway.server.handle_exit(signal.SIGTERM, None)
 
-            load.on_now = end
-            heard = load.open_loop(arrivals)
+        load.on_now = end
+        heard = load.open_loop(arrivals)
     codes = [stream.error for stream in heard]
     assert "overloaded" in codes
     assert CUT_OFF in codes
@@ -109,26 +109,28 @@ def test_who_is_refused_and_who_is_lost_is_told_by_code() -> None:
 
 
 def test_a_process_that_dies_ends_the_bench(gateway: GatewayHarness) -> None:
-    with ServerLoad(Target(gateway.ws_url, None, 1, 3, {})) as load:
-        load.turn_s = 0.5
-        load.on_now = lambda now: os.kill(load.pids[0], signal.SIGKILL)
-        with pytest.raises(Exception, match="it ended"):
-            load.open_loop([Arrival(0, 5.0, 1.0, judged=True)])
+    load = ServerLoad(Target(gateway.ws_url, None, 1, 3, {}))
+    load.turn_s = 0.5
+    load.on_now = lambda now: os.kill(load.pids[0], signal.SIGKILL)
+    with pytest.raises(EngineError, match="it ended"):
+        load.open_loop([Arrival(0, 5.0, 1.0, judged=True)])
 
 
 def test_a_generator_process_loads_little() -> None:
-    code = "import sys, realtime_tts.bench.load_client; print({'torch', 'numpy', 'av', 'fastapi'} & set(sys.modules))"
+    code = (
+        "import sys, realtime_tts.bench.load_generator; print({'torch', 'numpy', 'av', 'fastapi'} & set(sys.modules))"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"
 
 
-def told(late: dict[int, int], busy: float = 0.1, speech_per_s: float = 2.0) -> dict[str, Any]:
-    return {"late": {str(step): count for step, count in late.items()}, "busy": busy, "speech_per_s": speech_per_s}
+def told(late_ms: list[float], busy: float = 0.1, speech_per_s: float = 2.0) -> ShareResult:
+    return ShareResult([], speech_per_s, late_ms, busy)
 
 
 def test_samples_of_several_processes_are_one() -> None:
     """A hundred in time and one late; two that are late half of the time, whom the many must not hide."""
-    account = Account.of([told({0: 1000}), told({10: 1, 300: 1}, busy=0.5)], Usage(gateway_cores=0.04))
+    account = Account.of([told([0.0] * 1000), told([1.0, 30.0], busy=0.5)], Usage(gateway_cores=0.04))
     assert (account.late_ms.count, account.late_ms.p99) == (1002, 0.0)
     assert (account.late_ms.max, account.latest_p99_ms) == (30.0, 30.0)
     assert account.speech_per_s == 4.0
@@ -142,13 +144,13 @@ def test_who_is_refused_does_not_listen() -> None:
     dry = Heard(at_s, [(0.2, 0.0), (0.9, 0.16)], 50, 1.0, 0.98, 1.0, ended_s=1.0)
     lost = Heard(at_s, error="engine_lost", ended_s=0.5)
     refused = Heard(at_s, error="overloaded", ended_s=0.01)
-    account = Account.of([told({500: 1}, speech_per_s=2.0)], Usage(gateway_cores=0.01, worker_cores=0.1))
-    result = load_summary([good, dry, lost, refused], load, account)
-    assert (result["asked"], result["refused"], result["streams"]) == (4, 1, 3)
-    assert result["errors"] == {"engine_lost": 1, "overloaded": 1}
-    assert result["first_audio_ms"]["p50"] == pytest.approx(200)
-    assert result["stalls"]["0"]["streams"] == 2  # and he who heard nothing
-    assert result["stalls"]["0"]["late"] == 2
-    assert result["gateway_ms_per_speech_s"] == pytest.approx(5)
-    assert result["worker_ms_per_speech_s"] == pytest.approx(50)
-    assert "50 ms late" in result["void"]
+    account = Account.of([told([50.0], speech_per_s=2.0)], Usage(gateway_cores=0.01, worker_cores=0.1))
+    result = load_result([good, dry, lost, refused], load, account)
+    assert (result.asked, result.refused, result.streams) == (4, 1, 3)
+    assert result.errors == {"engine_lost": 1, "overloaded": 1}
+    assert result.first_audio_ms.p50 == pytest.approx(200)
+    assert result.stalls["0"].streams == 2  # and he who heard nothing
+    assert result.stalls["0"].late == 2
+    assert result.gateway_ms_per_speech_s == pytest.approx(5)
+    assert result.worker_ms_per_speech_s == pytest.approx(50)
+    assert "50 ms late" in result.void

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from realtime_tts.bench.figures import Spread
 from realtime_tts.bench.player import Playback, mean_and_peak, play
-from realtime_tts.bench.streams import Bar, Heard, summary
+from realtime_tts.bench.streams import GAVE_UP, Bar, Heard, summary
 
 CHUNK_S = 0.16
 # When each chunk comes after the one before it, in ms.
@@ -91,6 +92,7 @@ def test_the_bar_allows_a_twentieth_late_and_a_thousandth_stalled() -> None:
     assert not bar.holds([good] * 998 + [stalls])
     assert not bar.holds([good] * 900 + [stream(0.05, num_chunks=0)])
     assert not bar.holds([])
+    assert not bar.holds([good] * 999 + [stream(0.05, error=GAVE_UP)] * 2)
     assert Bar(pre_buffer_s=0.2).holds([stalls])
 
 
@@ -102,15 +104,15 @@ def test_a_summary_counts_what_is_judged_and_shows_what_failed() -> None:
         stream(0.0, num_chunks=0, error="overloaded"),
     ]
     result = summary(streams, (0.0, 2.0))
-    assert result["streams"] == 3
-    assert result["errors"] == {"overloaded": 1}
-    assert result["first_audio_ms"]["p50"] == pytest.approx(50)
-    assert result["first_audio_ms"]["max"] == math.inf
-    assert result["audible_ms"] == {key: pytest.approx(60) for key in ("p50", "p95", "p99", "max")} | {"count": 1}
-    assert result["stalls"]["0"]["streams"] == 2
-    assert result["stalls"]["200"]["streams"] == 2  # late by 240 ms in all, the last chunk
-    assert result["stalls"]["0"]["share"] == pytest.approx(2 / 3)
-    assert result["listening_peak"] == 3
+    assert result.streams == 3
+    assert result.errors == {"overloaded": 1}
+    assert result.first_audio_ms.p50 == pytest.approx(50)
+    assert result.first_audio_ms.max == math.inf
+    assert result.audible_ms == Spread(1, *[pytest.approx(60)] * 4)
+    assert result.stalls["0"].streams == 2
+    assert result.stalls["200"].streams == 2  # late by 240 ms in all, the last chunk
+    assert result.stalls["0"].share == pytest.approx(2 / 3)
+    assert result.listening_peak == 3
 
 
 def test_a_stream_is_heard_until_its_last_sample_was_played() -> None:

@@ -31,7 +31,8 @@ from pathlib import Path
 from server_processes import ServerProcess
 from websockets.exceptions import WebSocketException
 
-from realtime_tts.bench.native_stream import Spoken, code_of, open_stream, speak
+from realtime_tts.bench.native_stream import code_of, open_stream, speak
+from realtime_tts.bench.streams import Heard
 
 MAX_TTFA_RATIO = 3.0
 MAX_STALLS, MAX_STALL_S = 2, 0.1  # in all rounds together
@@ -97,7 +98,7 @@ def attacked_server(
 class Turns:
     """Turns of the honest client, as they were heard without a pre-buffer."""
 
-    heard: list[Spoken] = dataclasses.field(default_factory=list)
+    heard: list[Heard] = dataclasses.field(default_factory=list)
 
     @property
     def errors(self) -> list[str]:
@@ -171,8 +172,8 @@ async def compare(server: AttackedServer, attack: Attack, rounds: int = 3, round
     return comparison
 
 
-async def _turns_until(server: AttackedServer, end: float) -> list[Spoken]:
-    async def client(index: int) -> list[Spoken]:
+async def _turns_until(server: AttackedServer, end: float) -> list[Heard]:
+    async def client(index: int) -> list[Heard]:
         await asyncio.sleep(0.2 * index)
         turns = []
         while time.monotonic() < end:
@@ -182,9 +183,9 @@ async def _turns_until(server: AttackedServer, end: float) -> list[Spoken]:
     return [turn for turns in await asyncio.gather(*map(client, range(NUM_CLIENTS))) for turn in turns]
 
 
-async def _turn(server: AttackedServer) -> Spoken:
+async def _turn(server: AttackedServer) -> Heard:
     """One turn on a connection of its own, as of a new caller."""
-    spoken, begun_s = Spoken(), time.monotonic()
+    spoken, begun_s = Heard(), time.monotonic()
 
     async def speak_once() -> None:
         async with await open_stream(server.site.ws_url, api_key=server.honest_key, audio=AUDIO) as socket:

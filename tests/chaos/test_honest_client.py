@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from honest_client import Comparison, Turns
 
-from realtime_tts.bench.native_stream import Spoken
+from realtime_tts.bench.streams import Heard
 
 
 def turns(first_s: float, *, late_s: float = 0.0, error: str = "", number: int = 5) -> Turns:
     """Turns of two pieces of audio each, the second of which comes `late_s` after it was due in one turn."""
-    heard = [Spoken(chunks=[(first_s, 0.0), (first_s + 0.1, 0.2)]) for _ in range(number)]
+    heard = [Heard(chunks=[(first_s, 0.0), (first_s + 0.1, 0.2)]) for _ in range(number)]
     heard[0].chunks[1] = (first_s + 0.2 + late_s, 0.2)
     heard[0].error = error
     return Turns(heard)

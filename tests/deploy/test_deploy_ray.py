@@ -24,7 +24,8 @@ from stream_client import open_stream as open_client
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from realtime_tts.bench.native_stream import Spoken, code_of, open_stream, speak
+from realtime_tts.bench.native_stream import code_of, open_stream, speak
+from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.texts import turn
 from realtime_tts.server.admission.auth import create_key
 
@@ -89,15 +90,15 @@ class Listeners:
         if socket is not None:
             await socket.close()
 
-    def _note(self, code: str, what: Spoken | Exception) -> None:
+    def _note(self, code: str, what: Heard | Exception) -> None:
         self.outcomes[code] += 1
         if code and not is_retryable(what):
             self.not_retryable.append(what)
 
 
-def is_retryable(what: Spoken | Exception) -> bool:
+def is_retryable(what: Heard | Exception) -> bool:
     """As it says itself; a connection that was closed in order, or broke, is always made anew."""
-    if isinstance(what, Spoken):
+    if isinstance(what, Heard):
         return what.terminal.get("retryable") is True
     if isinstance(what, InvalidStatus):
         with contextlib.suppress(ValueError):
