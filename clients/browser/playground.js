@@ -1,5 +1,6 @@
 /** The page: connects, reads the form, speaks, shows. Everything about speech itself is in realtime-tts.js. */
 
+import { setIcon } from './elements.js';
 import { KeyDialog } from './key-dialog.js';
 import { leftOutWords, tunnelWords } from './kind-words.js';
 import { simulateModel } from './llm-simulator.js';
@@ -8,6 +9,9 @@ import { NumberField } from './number-field.js';
 import { Player, RealtimeTTS, ServerHttp } from './realtime-tts.js';
 import { SamplePlayer } from './sample-player.js';
 import { SAMPLES } from './sample-texts.js';
+import { applySettings, readSettings, settingsOf, speechParams, speechRequest } from './settings.js';
+import { Take } from './take.js';
+import { Takes } from './takes.js';
 import { Transcript } from './transcript.js';
 import { VoiceEditor } from './voice-editor.js';
 import { VoiceMaker } from './voice-maker.js';
@@ -18,7 +22,10 @@ import { Waveform } from './waveform.js';
 const STREAM = 'v1/stream';
 const RETRY_MS = 1_000;
 const CONNECTION_WORDS = { connecting: 'Connecting', open: 'Connected', reconnecting: 'Reconnecting', closed: 'Not connected' };
+const END_MS = 50; // so near to its end a recording counts as played
+const REVOKE_MS = 60_000; // a download has begun by then
 const $ = (id) => document.getElementById(id);
+const FIGURES = [...document.querySelectorAll('.metrics [id]')];
 
 const transcript = new Transcript($('transcript-text'));
 const waveform = new Waveform($('wave'));
@@ -28,6 +35,7 @@ const voiceSwitch = new VoiceSwitch($('voice-switch'), () => interrupt());
 const voices = new VoiceTiles($('voices'), $('versus'), { hear: hearPreview, edit: (voice) => editor.open(voice) });
 const maker = new VoiceMaker($('voice-dialog'), (fields) => http().addVoice(fields), voiceMade);
 const editor = new VoiceEditor($('edit-dialog'), { rename: renameVoice, remove: deleteVoice });
+const takes = new Takes($('takes'), { replay, download, again: (take) => applySettings($('form'), settingsOf(take)) });
 const preview = new SamplePlayer();
 const fields = Object.fromEntries(['steps', 'cfg', 'speed', 'seed'].map((name) => [name, new NumberField($(name))]));
 const hook = new URLSearchParams(location.search).get('test') === '1' ? await import('./probe.js') : null;
@@ -38,11 +46,15 @@ let tts = null;
 let context = null;
 /** The context whose text is displayed, also when it is over. */
 let staged = null;
+/** The take on the stage. @type {Take | null} */
+let shown = null;
 /** In which its progress is shown next. */
 let frame = 0;
 let writing = new AbortController();
 /** Id of the voice whose preview was asked for last. @type {string | null} */
 let awaited = null;
+/** The server's model. @type {string | undefined} */
+let model;
 /** The server's settings for voices made by visitors. */
 let making = {};
 /** Voices that speak the same text after the current voice: {text, voices}. */
@@ -116,10 +128,11 @@ const http = () => new ServerHttp(STREAM, keys.key);
 /** Load the server's voices and parameter ranges. */
 async function loadOffer(chooseVoice) {
   const [models, offered] = await Promise.all([http().get('models'), http().get('voices')]);
-  const [model = {}] = models.data ?? [];
-  for (const [name, field] of Object.entries(fields)) field.setRange(model.params?.[name]);
-  showAdapters(model.params?.adapter?.choices ?? []);
-  making = model.voice_making;
+  const [{ id, params = {}, voice_making: voiceMaking } = {}] = models.data ?? [];
+  model = id;
+  for (const [name, field] of Object.entries(fields)) field.setRange(params[name]);
+  showAdapters(params.adapter?.choices ?? []);
+  making = voiceMaking;
   $('new-voice').hidden = making === undefined; // an older server
   voices.show(offered.voices, chooseVoice);
 }
@@ -200,12 +213,10 @@ async function speak() {
 
 /** @param {string | undefined} voice its id */
 function speakWith(voice, text) {
-  const params = Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.number]));
-  if ($('adapter').value) params.adapter = $('adapter').value;
-  if (isStreamed()) params.mode = $('form').elements.mode.value;
-  const next = tts.open({ voice, params });
+  const settings = readSettings($('form'));
+  const next = tts.open({ voice, params: speechParams(settings) });
   next.speaker = toCome.num > 1 ? voices.titleOf(voice) : ''; // show the voice if several speak
-  begin(next);
+  begin(next, new Take({ voice, voiceName: voices.titleOf(voice), settings }));
   return write(context, text);
 }
 
@@ -231,21 +242,22 @@ async function write(target, text) {
   if (!signal.aborted) target.end();
 }
 
-function begin(next) {
+function begin(next, take) {
   context = staged = next;
+  shown = take;
   underrunsBefore = tts.player.underruns;
   writtenThen = null;
   $('m-timing').textContent = '–';
   hook?.watch(next);
   transcript.clear();
-  waveform.clear();
+  waveform.show(take.loudness, { live: true });
   notice.clear();
   $('empty').hidden = $('left-out').hidden = true;
   setPhase('speaking', speakingWords());
   const current = (handler) => (event) => next === context && handler(event);
   next.addEventListener('words', current(({ detail }) => showWords(next, detail)));
   next.addEventListener('restarted', current(({ detail }) => transcript.takeBack(detail.ms)));
-  next.addEventListener('audio', current(({ detail }) => waveform.add(detail.samples, detail.position, detail.sampleRate)));
+  next.addEventListener('audio', ({ detail }) => take.add(detail));
   const leftOut = []; // spans, told as they are found
   next.addEventListener('warning', current(({ detail }) => {
     if (detail.code !== 'unspeakable_text') return;
@@ -259,18 +271,20 @@ function begin(next) {
 }
 
 async function interrupt() {
-  const target = context;
+  const [target, take] = [context, shown];
   toCome = null;
+  preview.stop();
   if (!target) return;
   writing.abort();
   context = null;
   if (target.track === null) setPhase('interrupted', 'Stopped before it began'); // the server may be away and not answer
   const spoken = await target.cancel();
-  if (staged !== target) return; // something newer is
-  showHeard(spoken.playedMs);
-  waveform.cutMs = spoken.playedMs;
-  waveform.draw();
+  take.cutMs = spoken.playedMs;
+  if (staged !== target) return keep(target, take); // something newer is
   transcript.write(target.text);
+  keep(target, take);
+  showHeard(spoken.playedMs);
+  waveform.draw();
   transcript.cut(spoken.spokenChars, 'interrupted');
   setPhase('interrupted', `Interrupted after ${seconds(spoken.playedMs)}: ${heardWords(spoken.spokenText)} heard`);
 }
@@ -286,6 +300,7 @@ function finish(target) {
   showProgressOnce(target);
   transcript.finish();
   context = null;
+  keep(target, shown);
   if (target.state === 'failed') {
     return transcript.cut(target.spokenByClock().spokenChars, target.track === null ? 'not spoken' : 'stopped here');
   }
@@ -304,6 +319,108 @@ function fail(target, error) {
   toCome = null;
 }
 
+// ---- takes --------------------------------------------------------------------------------------------------------
+
+/** Keep what was spoken, and offer it for replay. @param {import('./context.js').SpeechContext} target @param {Take} take */
+function keep(target, take) {
+  const { sentAt, audibleAt } = target.timing;
+  Object.assign(take, { text: target.text, words: target.words, seed: target.chosen.seed, voice: target.chosen.voice ?? take.voice });
+  if (audibleAt !== null) take.firstSoundMs = audibleAt - sentAt;
+  if (take === shown) take.figures = Object.fromEntries(FIGURES.map((element) => [element.id, element.textContent]));
+  if (take.audioMs === 0) return;
+  takes.add(take);
+  if (take === shown) offer(take);
+}
+
+/** Enable replay and downloads of the take on the stage. @param {Take} take */
+function offer(take) {
+  const { heardMs } = waveform;
+  waveform.show(take.loudness, { cutMs: take.cutMs });
+  $('position').max = waveform.spanMs;
+  showHeard(heardMs);
+  showTakeControls();
+}
+
+/** Put a take on the stage. @param {Take} take */
+function stage(take) {
+  staged = null;
+  shown = take;
+  transcript.show(take.text, take.words);
+  $('empty').hidden = $('left-out').hidden = true;
+  for (const [id, words] of Object.entries(take.figures)) $(id).textContent = words;
+  offer(take);
+}
+
+/** @param {Take} take @param {number} [fromMs] */
+async function replay(take, fromMs = 0) {
+  interrupt();
+  awaited = null;
+  stage(take);
+  setPhase('replaying', 'Replaying');
+  showPosition(fromMs);
+  await preview.play(take.wav, take, fromMs);
+}
+
+/** Start or stop the replay of the take on the stage. */
+function toggleReplay() {
+  if (preview.playing && preview.of === shown) return preview.stop();
+  const atEnd = waveform.heardMs >= shown.audioMs - END_MS;
+  return replay(shown, $('stage').dataset.phase === 'replayed' && !atEnd ? waveform.heardMs : 0);
+}
+
+/** Move the replay, or the place where it will begin. @param {number} ms */
+function seek(ms) {
+  if (preview.playing && preview.of === shown) return preview.seek(ms);
+  if ($('stage').dataset.phase !== 'replayed') stage(shown); // without the mark of an interruption
+  setPhase('replayed', 'Ready to replay from here.');
+  return showPosition(Math.min(ms, shown.audioMs));
+}
+
+function previewChanged() {
+  const { of, playing } = preview;
+  voices.showHeard(playing ? of : undefined);
+  if (!(of instanceof Take) || of !== shown) return;
+  if (playing) keepShowing();
+  else setPhase('replayed', waveform.heardMs < of.audioMs - END_MS ? 'Replay stopped.' : 'Replayed to the end.');
+}
+
+/** @param {number} ms of the take on the stage */
+function showPosition(ms) {
+  const word = transcript.hear(ms);
+  if (word) keepInSight(word);
+  showHeard(ms);
+  waveform.draw();
+}
+
+/** @param {Take} take @param {'wav' | 'mp3'} format */
+async function download(take, format) {
+  const link = document.createElement('a');
+  try {
+    link.href = URL.createObjectURL(format === 'wav' ? take.wav : await http().speech(speechRequest(settingsOf(take), model, format)));
+  } catch (error) {
+    return notice.show(error);
+  }
+  link.download = take.fileName(format);
+  link.click();
+  return setTimeout(() => URL.revokeObjectURL(link.href), REVOKE_MS);
+}
+
+/** Keep the seed of the take on the stage for the next ones, or let it go. */
+function toggleSeed() {
+  fields.seed.input.value = isSeedKept() ? '' : shown.seed;
+  showSeed();
+}
+
+const isSeedKept = () => shown?.seed !== undefined && fields.seed.number === shown.seed;
+
+function showSeed() {
+  const { seed } = shown ?? {};
+  $('keep-seed').disabled = seed === undefined;
+  $('keep-seed').lastElementChild.textContent = seed === undefined ? 'Seed' : `Seed ${seed}`;
+  $('keep-seed').setAttribute('aria-pressed', String(isSeedKept()));
+  $('keep-seed').setAttribute('aria-label', seed === undefined ? 'Keep seed' : `Keep seed ${seed}`);
+}
+
 // ---- showing ------------------------------------------------------------------------------------------------------
 
 function keepShowing() {
@@ -312,17 +429,16 @@ function keepShowing() {
 }
 
 function showProgress() {
-  if (!context) return;
-  showProgressOnce(context);
-  if (context.state === 'open' && $('phase').textContent !== speakingWords()) setPhase('speaking', speakingWords());
+  if (context) {
+    showProgressOnce(context);
+    if (context.state === 'open' && $('phase').textContent !== speakingWords()) setPhase('speaking', speakingWords());
+  } else if (preview.playing && preview.of === shown) showPosition(preview.positionMs);
+  else return;
   keepShowing();
 }
 
 function showProgressOnce(target) {
-  const word = transcript.hear(target.heardMs);
-  if (word) keepInSight(word);
-  showHeard(target.heardMs);
-  waveform.draw();
+  showPosition(target.heardMs);
   const { sentAt, decodedAt, audibleAt } = target.timing;
   $('m-decoded').textContent = milliseconds(decodedAt && decodedAt - sentAt);
   $('m-audible').textContent = milliseconds(audibleAt && audibleAt - sentAt);
@@ -349,14 +465,25 @@ function speakingWords() {
 function showHeard(heardMs) {
   waveform.heardMs = heardMs;
   $('heard-time').textContent = `${clock(heardMs)} heard`;
-  $('made-time').textContent = `${clock(waveform.madeMs)} made`;
+  $('made-time').textContent = `${clock(waveform.loudness.madeMs)} made`;
+  $('position').value = heardMs;
+  $('position').setAttribute('aria-valuetext', `${clock(heardMs)} of ${clock(waveform.loudness.madeMs)}`);
 }
 
 function setPhase(phase, words) {
   $('stage').dataset.phase = phase;
   $('phase').textContent = words;
-  $('interrupt').disabled = phase !== 'speaking';
+  $('interrupt').disabled = phase !== 'speaking' && phase !== 'replaying';
+  showTakeControls();
   $('wave').setAttribute('aria-label', `Waveform: ${words}`);
+}
+
+function showTakeControls() {
+  const replaying = $('stage').dataset.phase === 'replaying';
+  for (const id of ['position', 'replay', 'save-wav', 'save-mp3']) $(id).disabled = context !== null || !shown?.audioMs;
+  $('replay').lastElementChild.textContent = replaying ? 'Pause' : 'Replay';
+  setIcon($('replay'), replaying ? 'pause' : 'play');
+  showSeed();
 }
 
 function showConnection(state) {
@@ -411,13 +538,23 @@ $('form').addEventListener('submit', (event) => (event.preventDefault(), speak()
 $('interrupt').addEventListener('click', () => (interrupt(), $('speak').focus()));
 $('edit-dialog').addEventListener('close', () => voices.focus(editor.voice.id));
 $('dismiss').addEventListener('click', () => notice.clear());
-$('codec').addEventListener('change', reconnect);
+$('codec').addEventListener('change', () => tts?.options.audio.codec !== $('codec').value && reconnect());
 $('new-voice').addEventListener('click', () => (interrupt(), preview.stop(), maker.open(making)));
-preview.addEventListener('change', () => voices.showHeard(preview.playing ? preview.of : undefined));
-$('rate').addEventListener('input', () => ($('rate-out').textContent = `${$('rate').value} tokens/s`));
-for (const option of $('form').elements.source) {
-  option.addEventListener('change', () => ($('streamed').hidden = !isStreamed()));
+preview.addEventListener('change', previewChanged);
+$('replay').addEventListener('click', toggleReplay);
+$('position').addEventListener('input', () => seek(Number($('position').value)));
+$('transcript-text').addEventListener('click', ({ target }) => {
+  const fromMs = transcript.startOf(target);
+  if (fromMs !== undefined && !context) replay(shown, fromMs);
+});
+$('save-wav').addEventListener('click', () => download(shown, 'wav'));
+$('save-mp3').addEventListener('click', () => download(shown, 'mp3'));
+$('keep-seed').addEventListener('click', toggleSeed);
+for (const event of ['input', 'change']) {
+  $('seed').addEventListener(event, showSeed);
+  $('rate').addEventListener(event, () => ($('rate-out').textContent = `${$('rate').value} tokens/s`));
 }
+for (const option of $('form').elements.source) option.addEventListener('change', () => ($('streamed').hidden = !isStreamed()));
 document.addEventListener('keydown', (event) => {
   if (document.querySelector('dialog[open]')) return;
   if (event.key === 'Escape') interrupt();

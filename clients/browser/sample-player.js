@@ -1,4 +1,4 @@
-/** Plays one short recording at a time: a preview, or what was just recorded. */
+/** Plays one recording at a time: a preview, a take, or what was just recorded. */
 
 export class SamplePlayer extends EventTarget {
   #audio = new Audio();
@@ -10,18 +10,28 @@ export class SamplePlayer extends EventTarget {
     this.#audio.addEventListener('error', () => this.#address && this.stop());
   }
 
-  /** @param {Blob} recording in a format that browsers play @param {string} [of] whose, to tell it by */
-  async play(recording, of = '') {
+  /** @param {Blob} recording in a format that browsers play @param {unknown} [of] its owner @param {number} [fromMs] */
+  async play(recording, of, fromMs = 0) {
     this.stop();
     this.of = of;
     this.#address = URL.createObjectURL(recording);
     this.#audio.src = this.#address;
+    this.seek(fromMs);
     this.dispatchEvent(new Event('change'));
     await this.#audio.play().catch(() => this.stop());
   }
 
   get playing() {
     return this.#address !== '';
+  }
+
+  get positionMs() {
+    return this.#audio.currentTime * 1000;
+  }
+
+  /** @param {number} ms */
+  seek(ms) {
+    this.#audio.currentTime = ms / 1000;
   }
 
   stop() {

@@ -6,6 +6,7 @@ import { requireKey } from './protocol.js';
 
 const TIMEOUT_MS = 5_000;
 const MAKING_TIMEOUT_MS = 120_000; // upload, check and encoding of a recording; synthesis of a preview
+const SPEECH_TIMEOUT_MS = 600_000; // of 20,000 characters on a small machine
 const NOT_OPENED = 1006; // the only code a browser gives for a refused socket
 const NO_REASON = new Set(['not_found', 'method_not_allowed']); // from a proxy that forwards the stream only
 
@@ -58,6 +59,12 @@ export class ServerHttp {
   /** Return a sample sentence in a voice. @param {string} id @returns {Promise<Blob>} a WAV file */
   async preview(id) {
     return (await this.#ask(`voices/${encodeURIComponent(id)}/preview`, { timeoutMs: MAKING_TIMEOUT_MS })).blob();
+  }
+
+  /** Return a whole text's speech. @param {object} request of `POST /v1/audio/speech` @returns {Promise<Blob>} @throws {ServerError | ConnectionLost} */
+  async speech(request) {
+    const options = { method: 'POST', body: JSON.stringify(request), timeoutMs: SPEECH_TIMEOUT_MS };
+    return (await this.#ask('audio/speech', { ...options, headers: { ...this.headers, 'Content-Type': 'application/json' } })).blob();
   }
 
   /** Return whether to try a socket. Always true if the page may not ask (CORS, CSP). */

@@ -52,18 +52,29 @@ export class Transcript {
     this.current = Math.min(this.current, index - 1);
   }
 
-  /** @param {number} heardMs @returns {HTMLElement | null} the word being heard, when it changed */
+  /** Light the words up to a time. @param {number} heardMs @returns {HTMLElement | null} the word being heard, when it changed */
   hear(heardMs) {
+    const { words } = this;
     let current = this.current;
-    while (current + 1 < this.words.length && this.words[current + 1].startMs < heardMs) {
-      current += 1;
-      this.words[current].element.classList.add('heard');
-    }
+    while (words[current + 1]?.startMs < heardMs) words[++current].element.classList.add('heard');
+    while (words[current]?.startMs >= heardMs) words[current--].element.classList.remove('heard');
     if (current === this.current) return null;
-    this.words[this.current]?.element.classList.remove('now');
-    this.words[current].element.classList.add('now');
+    words[this.current]?.element.classList.remove('now');
+    words[current]?.element.classList.add('now');
     this.current = current;
-    return this.words[current].element;
+    return words[current]?.element ?? null;
+  }
+
+  /** Show a text whose times are known. @param {string} text @param {import('./context.js').Word[]} words */
+  show(text, words) {
+    this.clear();
+    this.write(text);
+    this.addWords(words);
+  }
+
+  /** Return the start of a word, ms; undefined for an element that is none. @param {Element} element */
+  startOf(element) {
+    return this.words.find((word) => word.element === element)?.startMs;
   }
 
   /** Mark the text as played to its end. */

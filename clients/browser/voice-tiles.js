@@ -1,15 +1,11 @@
 /** The voices as tiles: which one speaks, which one is compared with it, how each sounds. */
 
+import { button, make, setIcon } from './elements.js';
+
 /** @typedef {{id: string, name: string, kind?: string, description?: string, language?: string, default?: boolean,
  *   instructions?: string | null, consent?: {given_by: string, scope: string, at: number} | null}} Voice */
 
 const KINDS = { cloned: 'your recording', designed: 'your description' };
-const ICONS = {
-  hear: 'M8 5v14l11-7z',
-  stop: 'M7 7h10v10H7z',
-  edit: 'M6 10a2 2 0 1 0 0 4 2 2 0 0 0 0-4zm6 0a2 2 0 1 0 0 4 2 2 0 0 0 0-4zm6 0a2 2 0 1 0 0 4 2 2 0 0 0 0-4z',
-};
-
 /** Return a voice's display name. A model's own voices have speaker codes as names, and a description. @param {Voice} voice */
 export function titleOf({ name, description, kind }) {
   return kind in KINDS || !description ? name : description;
@@ -68,18 +64,18 @@ export class VoiceTiles {
 
   /** Focus the edit button of a voice, or the chosen voice if it has none. @param {string} id */
   focus(id) {
-    const button = [...this.element.children].find((tile) => tile.dataset.voice === id)?.querySelector('.edit');
-    (button ?? this.element.querySelector('input:checked'))?.focus();
+    const edit = [...this.element.children].find((tile) => tile.dataset.voice === id)?.querySelector('.edit');
+    (edit ?? this.element.querySelector('input:checked'))?.focus();
   }
 
   /** Which voice is being previewed, and whether it is on its way. @param {string} [id] @param {boolean} [waiting] */
   showHeard(id, waiting = false) {
     for (const tile of this.element.children) {
       const isIt = tile.dataset.voice === id;
-      const button = tile.querySelector('.hear');
+      const hear = tile.querySelector('.hear');
       tile.dataset.heard = isIt ? (waiting ? 'waiting' : 'now') : '';
-      button.querySelector('path').setAttribute('d', isIt && !waiting ? ICONS.stop : ICONS.hear);
-      button.setAttribute('aria-label', `${isIt ? 'Stop' : 'Hear'} ${this.titleOf(tile.dataset.voice)}`);
+      setIcon(hear, isIt && !waiting ? 'stop' : 'play');
+      hear.setAttribute('aria-label', `${isIt ? 'Stop' : 'Hear'} ${this.titleOf(tile.dataset.voice)}`);
     }
   }
 
@@ -89,27 +85,10 @@ export class VoiceTiles {
     const radio = make('input', { type: 'radio', name: 'voice', value: voice.id, checked });
     const label = make('label', {}, radio, make('span', { className: 'name', textContent: titleOf(voice) }));
     if (subtitleOf(voice)) label.append(make('span', { className: 'about', textContent: subtitleOf(voice) }));
-    tile.append(label, iconButton('hear', `Hear ${titleOf(voice)}`, () => this.actions.hear(voice)));
-    if (voice.kind in KINDS) tile.append(iconButton('edit', `Rename or delete ${voice.name}`, () => this.actions.edit(voice)));
+    tile.append(label, button({ icon: 'play', className: 'hear', label: `Hear ${titleOf(voice)}` }, () => this.actions.hear(voice)));
+    if (voice.kind in KINDS) {
+      tile.append(button({ icon: 'edit', className: 'edit', label: `Rename or delete ${voice.name}` }, () => this.actions.edit(voice)));
+    }
     return tile;
   }
-}
-
-function make(name, properties, ...children) {
-  const element = Object.assign(document.createElement(name), properties);
-  element.append(...children);
-  return element;
-}
-
-function iconButton(icon, words, onClick) {
-  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-  const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
-  svg.setAttribute('viewBox', '0 0 24 24');
-  svg.setAttribute('aria-hidden', 'true');
-  path.setAttribute('d', ICONS[icon]);
-  svg.append(path);
-  const button = make('button', { type: 'button', className: icon }, svg);
-  button.setAttribute('aria-label', words);
-  button.addEventListener('click', onClick);
-  return button;
 }

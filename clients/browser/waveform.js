@@ -1,60 +1,107 @@
-/** Peaks of the audio as it arrives, and a playhead over them. Drawn in the element's own CSS colours. */
+/** Loudness of the speech as it arrives, and a playhead over it. Drawn in the element's own CSS colours. */
 
-const PEAK_MS = 25;
-const MIN_SPAN_MS = 6_000; // short speech does not stretch over the whole width
+const CELL_MS = 10;
+const RMS_MS = 50; // of the sliding window: less would show single periods of a low voice
+const [QUIETEST_DB, LOUDEST_DB] = [-54, -9];
+const LIVE_SPAN_MS = 12_000; // while speaking
+const MIN_SPAN_MS = 3_000; // afterwards; shorter speech does not stretch over the whole width
+const PLAYHEAD_AT = 2 / 3; // of the width, once the speech is longer than that
+const [BAR_WIDTH, BAR_STEP] = [3, 5];
 
-export class Waveform {
-  /** @param {HTMLCanvasElement} canvas */
-  constructor(canvas) {
-    this.canvas = canvas;
-    this.draw2d = canvas.getContext('2d');
-    new ResizeObserver(() => this.#resize()).observe(canvas);
-    this.clear();
-  }
-
-  clear() {
-    /** @type {number[]} */
-    this.peaks = [];
-    this.madeMs = 0;
-    this.heardMs = 0;
-    this.cutMs = null;
-    this.draw();
-  }
+/** Energy of a context's samples in cells of 10 ms. */
+export class Loudness {
+  /** @type {{sum: number, count: number}[]} */
+  #cells = [];
+  madeMs = 0;
 
   /** @param {Float32Array} samples @param {number} position @param {number} sampleRate */
   add(samples, position, sampleRate) {
-    const perPeak = (PEAK_MS * sampleRate) / 1000;
+    const perCell = (CELL_MS * sampleRate) / 1000;
     for (let i = 0; i < samples.length; i += 1) {
-      const peak = Math.floor((position + i) / perPeak);
-      const level = Math.abs(samples[i]);
-      if (!(this.peaks[peak] >= level)) this.peaks[peak] = level;
+      const cell = (this.#cells[Math.floor((position + i) / perCell)] ??= { sum: 0, count: 0 });
+      cell.sum += samples[i] * samples[i];
+      cell.count += 1;
     }
     this.madeMs = Math.max(this.madeMs, ((position + samples.length) * 1000) / sampleRate);
   }
 
+  /** @param {number} fromMs @param {number} toMs @returns {number} 0…1: the loudest RMS level there, linear in decibels */
+  level(fromMs, toMs) {
+    let highest = 0;
+    for (let atMs = fromMs; atMs < toMs; atMs += CELL_MS) highest = Math.max(highest, this.#meanSquare(atMs));
+    const db = 10 * Math.log10(highest + 1e-12);
+    return Math.min(1, Math.max(0, (db - QUIETEST_DB) / (LOUDEST_DB - QUIETEST_DB)));
+  }
+
+  #meanSquare(atMs) {
+    let [sum, count] = [0, 0];
+    const last = Math.floor((atMs + RMS_MS / 2) / CELL_MS);
+    for (let k = Math.max(0, Math.floor((atMs - RMS_MS / 2) / CELL_MS)); k <= last; k += 1) {
+      sum += this.#cells[k]?.sum ?? 0;
+      count += this.#cells[k]?.count ?? 0;
+    }
+    return count && sum / count;
+  }
+}
+
+export class Waveform {
+  heardMs = 0;
+  /** Playback position of an interruption. @type {number | null} */
+  cutMs = null;
+  /** True while the speech arrives: a window slides over it. Otherwise the whole is drawn. */
+  live = false;
+  /** @type {Map<number, number>} */
+  #levels = new Map();
+
+  /** @param {HTMLCanvasElement} canvas */
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.draw2d = canvas.getContext('2d');
+    this.loudness = new Loudness();
+    new ResizeObserver(() => this.#resize()).observe(canvas);
+  }
+
+  /** @param {Loudness} loudness @param {{live?: boolean, cutMs?: number | null}} [options] */
+  show(loudness, { live = false, cutMs = null } = {}) {
+    Object.assign(this, { loudness, live, cutMs, heardMs: 0 });
+    this.#levels.clear();
+    this.draw();
+  }
+
+  /** Width of the drawing, ms. */
+  get spanMs() {
+    return this.live ? LIVE_SPAN_MS : Math.max(MIN_SPAN_MS, this.loudness.madeMs);
+  }
+
   draw() {
-    const { canvas, draw2d: pen, peaks } = this;
+    const { draw2d: pen, loudness, spanMs } = this;
     const ratio = globalThis.devicePixelRatio || 1;
-    const [width, height] = [canvas.width / ratio, canvas.height / ratio];
-    const style = getComputedStyle(canvas);
+    const [width, height] = [this.canvas.width / ratio, this.canvas.height / ratio];
+    const style = getComputedStyle(this.canvas);
     const colour = (name) => style.getPropertyValue(name);
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, width, height);
-    const spanMs = Math.max(MIN_SPAN_MS, this.madeMs);
-    const [barWidth, gap] = [3, 2];
-    const numBars = Math.floor(width / (barWidth + gap));
-    for (let bar = 0; bar < numBars; bar += 1) {
-      const [fromMs, toMs] = [(bar / numBars) * spanMs, ((bar + 1) / numBars) * spanMs];
-      const made = fromMs < this.madeMs;
-      const level = made ? maximum(peaks, fromMs / PEAK_MS, toMs / PEAK_MS) : 0;
-      // A square root shows quiet speech; a linear scale would show its loudest vowel only.
-      const size = made ? Math.max(3, Math.sqrt(level) * (height - 8)) : 2;
+    const startMs = this.live ? Math.max(0, this.heardMs - spanMs * PLAYHEAD_AT) : 0;
+    const toX = (ms) => ((ms - startMs) / spanMs) * width;
+    const barMs = (spanMs / width) * BAR_STEP;
+    for (let bar = Math.floor(startMs / barMs); toX(bar * barMs) < width; bar += 1) {
+      const [fromMs, toMs] = [bar * barMs, (bar + 1) * barMs];
+      const made = fromMs < loudness.madeMs;
+      const size = made ? Math.max(3, this.#level(bar, fromMs, toMs) * (height - 8)) : 2;
       pen.fillStyle = colour(barColour(made, fromMs, this));
       pen.beginPath();
-      pen.roundRect(bar * (barWidth + gap), (height - size) / 2, barWidth, size, 1.5);
+      pen.roundRect(toX(fromMs), (height - size) / 2, BAR_WIDTH, size, 1.5);
       pen.fill();
     }
-    if (this.madeMs > 0) this.#playhead(pen, (this.heardMs / spanMs) * width, height, colour('--playhead'));
+    if (loudness.madeMs > 0) this.#playhead(pen, toX(this.heardMs), height, colour('--playhead'));
+  }
+
+  /** Bars that are complete are not computed again in the next frame. */
+  #level(bar, fromMs, toMs) {
+    if (this.#levels.has(bar)) return this.#levels.get(bar);
+    const level = this.loudness.level(fromMs, toMs);
+    if (toMs + RMS_MS < this.loudness.madeMs) this.#levels.set(bar, level);
+    return level;
   }
 
   #playhead(pen, x, height, colour) {
@@ -66,6 +113,7 @@ export class Waveform {
   }
 
   #resize() {
+    this.#levels.clear();
     const ratio = globalThis.devicePixelRatio || 1;
     this.canvas.width = Math.round(this.canvas.clientWidth * ratio);
     this.canvas.height = Math.round(this.canvas.clientHeight * ratio);
@@ -77,10 +125,4 @@ function barColour(made, fromMs, { heardMs, cutMs }) {
   if (!made) return '--wave-empty';
   if (fromMs < heardMs) return '--wave-heard';
   return cutMs === null ? '--wave-made' : '--wave-lost';
-}
-
-function maximum(peaks, from, to) {
-  let highest = 0;
-  for (let i = Math.floor(from); i < to; i += 1) highest = Math.max(highest, peaks[i] ?? 0);
-  return highest;
 }

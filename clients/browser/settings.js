@@ -1,0 +1,42 @@
+/** The form's values as `URLSearchParams`: text, voice, parameters. The same for takes, links and requests. */
+
+/** Return the values that are not empty. @param {HTMLFormElement} form @returns {URLSearchParams} */
+export function readSettings(form) {
+  return new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ''));
+}
+
+/** Set all controls; those without a value get their default. @param {HTMLFormElement} form @param {URLSearchParams} settings */
+export function applySettings(form, settings) {
+  for (const control of form.elements) {
+    if (!control.name) continue;
+    const value = settings.get(control.name);
+    if (control.type === 'radio') control.checked ||= value === control.value;
+    else control.value = value ?? control.querySelector('option')?.value ?? control.defaultValue;
+    control.dispatchEvent(new Event('change'));
+  }
+}
+
+/** @param {import('./take.js').Take} take @returns {URLSearchParams} settings that give the same speech again */
+export function settingsOf({ settings, text, voice, seed }) {
+  const same = new URLSearchParams(settings);
+  for (const [name, value] of Object.entries({ text, voice, seed })) if (value !== undefined) same.set(name, value);
+  same.delete('versus');
+  return same;
+}
+
+const NUMBERS = ['steps', 'cfg', 'speed', 'seed'];
+
+/** Return the speech parameters, with `mode` for a text that is sent piece by piece. @param {URLSearchParams} settings */
+export function speechParams(settings) {
+  const params = {};
+  for (const name of NUMBERS) if (settings.get(name)) params[name] = Number(settings.get(name));
+  if (settings.get('adapter')) params.adapter = settings.get('adapter');
+  if (settings.get('source') === 'llm') params.mode = settings.get('mode');
+  return params;
+}
+
+/** Return the body of `POST /v1/audio/speech`. @param {URLSearchParams} settings @param {string} model @param {string} format */
+export function speechRequest(settings, model, format) {
+  const { mode, ...params } = speechParams(settings); // a whole text has no mode
+  return { model, input: settings.get('text'), voice: settings.get('voice') ?? undefined, response_format: format, ...params };
+}

@@ -1,0 +1,40 @@
+/** The last ten takes as a list: replay, download, the same settings again. */
+
+import { button, make } from './elements.js';
+
+const MAX_TAKES = 10;
+const EXCERPT_CHARS = 120;
+
+export class Takes {
+  /**
+   * @param {HTMLElement} section hidden while there is no take, with a list
+   * @param {{replay: (take: Take) => void, download: (take: Take, format: string) => void, again: (take: Take) => void}} actions
+   */
+  constructor(section, actions) {
+    this.section = section;
+    this.list = section.querySelector('ol');
+    this.actions = actions;
+  }
+
+  /** @param {import('./take.js').Take} take */
+  add(take) {
+    const excerpt = take.text.slice(0, EXCERPT_CHARS);
+    const about = [
+      take.voiceName,
+      `${(take.audioMs / 1000).toFixed(1)} s`,
+      take.seed !== undefined && `seed ${take.seed}`,
+      take.firstSoundMs !== null && `first sound ${Math.round(take.firstSoundMs)} ms`,
+    ];
+    const { replay, download, again } = this.actions;
+    const words = make('p', { className: 'excerpt', textContent: excerpt });
+    this.list.prepend(make('li', {},
+      button({ icon: 'play', label: `Replay: ${excerpt}` }, () => replay(take)),
+      make('div', {}, words, make('p', { className: 'about', textContent: about.filter(Boolean).join(' · ') })),
+      button({ text: 'WAV', label: `Download WAV: ${excerpt}` }, () => download(take, 'wav')),
+      button({ text: 'MP3', label: `Download MP3: ${excerpt}` }, () => download(take, 'mp3')),
+      button({ text: 'Same settings', label: `Same settings: ${excerpt}` }, () => again(take)),
+    ));
+    this.list.children[MAX_TAKES]?.remove();
+    this.section.hidden = false;
+  }
+}

@@ -1,0 +1,141 @@
+"""What was heard is kept: replay from any place, download, the last takes, the same settings and seed again."""
+
+from __future__ import annotations
+
+import io
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from fake_gateway import MS_PER_CHAR, FakeGateway
+from gateway_harness import GatewayHarness
+from playground_page import PlaygroundPage
+from selenium.webdriver import Chrome, Keys
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+
+TEXT = "Some words to hear again, and then a few more of them."
+POSITION = "return Number(document.getElementById('position').value)"
+CLICK_WORD = "document.querySelectorAll('.word')[arguments[0]].click()"
+
+
+@pytest.fixture
+def downloads(chromium: Chrome, tmp_path: Path) -> Iterator[Path]:
+    """Directory in which the browser saves files."""
+    chromium.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    yield tmp_path
+    chromium.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "default"})
+
+
+def finish(page: PlaygroundPage) -> None:
+    page.wait(lambda: page.phase() == "finished", "heard to the end")
+
+
+def take_button(page: PlaygroundPage, row: int, name: str) -> None:
+    rows = page.driver.find_elements("css selector", "#takes li")
+    page.driver.execute_script(
+        "arguments[0].click()", rows[row].find_element("css selector", f"[aria-label^='{name}']")
+    )  # type: ignore[no-untyped-call]
+
+
+def saved(page: PlaygroundPage, directory: Path, name: str) -> bytes:
+    path = directory / name
+    page.wait(lambda: path.is_file() and path.stat().st_size > 0, f"{name} is saved")
+    return path.read_bytes()
+
+
+def test_a_take_is_replayed_from_any_place_and_saved_with_the_same_samples(
+    page: PlaygroundPage, downloads: Path
+) -> None:
+    assert not page.driver.find_element("id", "replay").is_enabled(), "nothing to replay yet"
+    number = page.speak(TEXT)
+    assert not page.driver.find_element("id", "position").is_enabled(), "not while it is spoken"
+    finish(page)
+    page.click("replay")
+    page.wait(lambda: page.script(POSITION) > 200, "replayed")
+    assert page.phase() == "replaying"
+    page.script(CLICK_WORD, 8)
+    page.wait(lambda: page.script(POSITION) >= TEXT.index("more") * MS_PER_CHAR - 100, "from the clicked word on")
+    assert page.lit_words()[:8] == TEXT.split()[:8]
+    page.wait(lambda: page.phase() == "replayed", "to the end")
+    assert page.lit_words() == TEXT.split()
+    page.script("document.getElementById('position').focus()")
+    page.driver.switch_to.active_element.send_keys(Keys.HOME, Keys.PAGE_UP)
+    position_ms = page.script(POSITION)
+    assert 0 < position_ms < len(TEXT) * MS_PER_CHAR / 2
+    assert page.lit_words() == [word for k, word in enumerate(TEXT.split()) if starts_ms()[k] < position_ms]
+
+    page.click("save-wav")
+    with wave.open(io.BytesIO(saved(page, downloads, "some-words-to-hear-again-1.wav"))) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, page.sample_rate())
+        samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")
+    np.testing.assert_allclose(samples / 32768, page.samples("decoded", number), atol=1 / 32768)
+
+
+def starts_ms() -> list[int]:
+    """Start of each word of the text."""
+    words = TEXT.split(" ")
+    return [(sum(map(len, words[:k])) + k) * MS_PER_CHAR for k in range(len(words))]
+
+
+def test_all_that_was_made_of_an_interrupted_take_is_replayed(page: PlaygroundPage) -> None:
+    page.speak(TEXT)
+    page.wait(lambda: page.heard_ms() > 300, "heard")
+    page.press_escape()
+    page.wait(lambda: page.phase() == "interrupted", "interrupted")
+    heard_ms = page.heard_ms()
+    assert page.struck_text()
+    page.click("replay")
+    page.wait(lambda: page.phase() == "replaying" and page.script(POSITION) > heard_ms, "beyond the interruption")
+    assert page.struck_text() == ""
+    page.press_escape()
+    page.wait(lambda: page.phase() == "replayed", "Escape stops a replay, too")
+    page.speak("Something else.")
+    finish(page)
+    take_button(page, 1, "Replay")
+    page.wait(lambda: page.phase() == "replaying" and page.text_of("transcript-text") == TEXT, "the older take")
+
+
+def test_the_seed_is_kept_and_a_takes_settings_come_back(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.choose_voice("awb")
+    page.choose("speed", "1.5")
+    page.speak("First.")
+    finish(page)
+    page.click("keep-seed")
+    assert page.script("return document.getElementById('keep-seed').ariaPressed") == "true"
+    page.choose_voice("slt")
+    page.choose("speed", "")
+    page.speak("Second.")
+    finish(page)
+    opened = [(message["voice"], message["params"]) for message in gateway.messages("text")]
+    assert opened == [("awb", {"speed": 1.5}), ("slt", {"seed": 1})]
+    page.click("keep-seed")
+    assert page.script("return document.getElementById('seed').value") == ""
+
+    take_button(page, 1, "Same settings")
+    assert page.chosen_voice() == "awb"
+    values = "return ['text', 'speed', 'seed', 'codec'].map((id) => document.getElementById(id).value)"
+    assert page.script(values) == ["First.", "1.5", "1", "auto"]
+    for _ in range(10):
+        page.speak("Ah.")
+        finish(page)
+    texts = "return [...document.querySelectorAll('#takes .excerpt')].map((e) => e.textContent)"
+    assert page.script(texts) == ["Ah."] * 10, "the last ten"
+
+
+def test_the_server_makes_an_mp3(chromium: Chrome, downloads: Path) -> None:
+    with GatewayHarness(worker={"patch_delay_s": 0.002}) as gateway:
+        page = PlaygroundPage(chromium, f"{gateway.url}/")
+        page.open()
+        page.speak("Good morning.")
+        finish(page)
+        seed = page.text_of("keep-seed").split()[-1]
+        page.click("save-mp3")
+        encoded = saved(page, downloads, f"good-morning-{seed}.mp3")
+        page.leave()
+    with av.open(io.BytesIO(encoded)) as file:
+        assert file.format.name == "mp3"
+        assert sum(frame.samples for frame in file.decode(audio=0)) / 24_000 > 0.5
