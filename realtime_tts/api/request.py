@@ -46,6 +46,17 @@ def speech_arguments(
     return SpeechArguments(text, voice, recordings, given(**{"seed": 0, **params}), max_length_s, on_skipped)
 
 
+def _with_params() -> inspect.Signature:
+    """Return the signature of `speech_arguments` with the speech parameters by name."""
+    own = inspect.signature(speech_arguments)
+    named = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    named += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in SPEECH_PARAMS]
+    return own.replace(parameters=named)
+
+
+speech_arguments.__signature__ = _with_params()  # type: ignore[attr-defined]
+
+
 def taking(make: Callable[P, R]) -> Callable[[Callable[[S, R], T]], Callable[Concatenate[S, P], T]]:
     """Turn a method that takes the result of `make` into one that takes the arguments of `make`, for callers, type
     checkers and `help`."""
@@ -57,9 +68,8 @@ def taking(make: Callable[P, R]) -> Callable[[Callable[[S, R], T]], Callable[Con
 
         own, theirs = inspect.signature(method), inspect.signature(make)
         owner = next(iter(own.parameters.values()))
-        named = [each for each in theirs.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        named += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in SPEECH_PARAMS]
-        call.__signature__ = own.replace(parameters=[owner, *named])  # type: ignore[attr-defined]
+        parameters = [owner, *theirs.parameters.values()]
+        call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         return call
 
     return decorate

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from realtime_tts.session.alignment import WordAligner
 from realtime_tts.session.messages import TimedWord
@@ -14,7 +15,7 @@ from realtime_tts.speech.speaker import Piece
 
 __all__ = ["Chunk", "TimedChunk", "TimedWord", "samples_of", "with_words"]
 
-Chunk: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
+Chunk: TypeAlias = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)

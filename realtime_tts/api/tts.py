@@ -8,14 +8,12 @@ import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from typing import Concatenate, ParamSpec, TypeVar
 
 from realtime_tts.api.async_tts import AsyncTTS
+from realtime_tts.api.request import taking
 from realtime_tts.errors import EngineClosed
-from realtime_tts.speech.recordings import RecordingLike
-from realtime_tts.workers.supervisor import WorkerSpec
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,27 +36,26 @@ def _blocking(
     return call
 
 
+def _waiting(method: Callable[Concatenate[AsyncTTS, P], Awaitable[T]]) -> Callable[Concatenate[TTS, P], T]:
+    """Return the same method as a blocking one."""
+
+    @functools.wraps(method)
+    def call(self: TTS, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._wait(lambda: method(self._tts, *args, **kwargs))
+
+    return call
+
+
 class TTS:
     """Blocking variant of `AsyncTTS` with the same arguments; loads the model when constructed. May be shared between
     threads."""
 
-    def __init__(
-        self,
-        model: str = "starter-voice",
-        device: str | Sequence[str] = "auto",
-        *,
-        language: str = "en",
-        lexicon: Mapping[str, str] | str | Path | None = None,
-        adapters: Mapping[str, str | Path] | None = None,
-        workers: Sequence[WorkerSpec] | None = None,
-        **options: Any,
-    ) -> None:
-        self._tts = AsyncTTS(
-            model, device, language=language, lexicon=lexicon, adapters=adapters, workers=workers, **options
-        )
+    @taking(AsyncTTS)
+    def __init__(self, tts: AsyncTTS) -> None:
+        self._tts = tts
         self._closed = False
         self._lock = threading.Lock()  # no call is given to the loop once it is being closed
-        self._iterated: set[AsyncGenerator[Any, None]] = set()
+        self._iterated: set[AsyncGenerator[object, None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="realtime-tts", daemon=True)
         self._thread.start()
@@ -88,20 +85,7 @@ class TTS:
         """Same as `AsyncTTS.voices`."""
         return self._tts.voices
 
-    def add_voice(
-        self,
-        name: str,
-        *,
-        reference_audio: RecordingLike | None = None,
-        prompt_audio: RecordingLike | None = None,
-        prompt_text: str | None = None,
-    ) -> None:
-        """Same as `AsyncTTS.add_voice`."""
-        self._wait(
-            lambda: self._tts.add_voice(
-                name, reference_audio=reference_audio, prompt_audio=prompt_audio, prompt_text=prompt_text
-            )
-        )
+    add_voice = _waiting(AsyncTTS.add_voice)
 
     def remove_voice(self, name: str) -> None:
         """Same as `AsyncTTS.remove_voice`."""
