@@ -29,9 +29,8 @@ from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
 from realtime_tts.speech.speaker import Piece, Speaker
-from realtime_tts.speech.text_source import TextSource, speak_text
+from realtime_tts.speech.text_source import TextSource, check_whole, speak_text
 from realtime_tts.speech.voices import VoiceLabels, VoiceRegistry
-from realtime_tts.speech.whole_text import check_whole
 from realtime_tts.text.pause_planner import PausePlanner
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from realtime_tts.speech.speaker import Speaker
+from realtime_tts.text.markup import checking
 from realtime_tts.text.pause_planner import PausePlanner
+from realtime_tts.text.planner import Planning, Segment
 
 TextLike: TypeAlias = str | Iterable[str | None] | AsyncIterable[str | None]  # None: a delta without text, as LLMs send
+# An answer's headers tell what of its text cannot be spoken, and leave with the first audio. Of a text that has such
+# characters so much is planned before, in some 50 ms; it is what OpenAI takes at most.
+PLANNED_AHEAD_CHARS = 4096
+_PIECE_CHARS = 64  # of text to plan before other tasks get their turn: 1 ms of work, in Chinese 2
 _PIECES_AHEAD = 64  # that a blocking iterable is read ahead of the planner
 
 
@@ -29,21 +35,18 @@ class TextSource:
     """
 
     def __init__(self, text: TextLike) -> None:
-        pieces: AsyncIterator[object]
-        self.is_whole = isinstance(text, (str, list, tuple))
-        pieces_there = [text] if isinstance(text, str) else text if isinstance(text, (list, tuple)) else []
-        self.whole_text = "".join(piece for piece in pieces_there if isinstance(piece, str))
-        if isinstance(text, (str, list, tuple)):
-            pieces = _whole([text] if isinstance(text, str) else text)
-        elif isinstance(text, (bytes, bytearray, memoryview)):
-            raise _no_text(text)
+        whole = [text] if isinstance(text, str) else text if isinstance(text, (list, tuple)) else None
+        self.is_whole = whole is not None
+        self.whole_text = "".join(piece for piece in whole or () if isinstance(piece, str))
+        self._pieces: AsyncIterator[object]
+        if whole is not None:
+            self._pieces = _whole(whole)
         elif isinstance(text, AsyncIterable):
-            pieces = aiter(text)
-        elif isinstance(text, Iterable):
-            pieces = _threaded(text)
+            self._pieces = aiter(text)
+        elif isinstance(text, Iterable) and not isinstance(text, (bytes, bytearray, memoryview)):
+            self._pieces = _threaded(text)
         else:
             raise _no_text(text)
-        self._pieces = pieces
         self._pending: asyncio.Future[str | None] | None = None
 
     async def next(self, wait_s: float | None) -> str | None:
@@ -79,14 +82,35 @@ def _no_text(value: object) -> TypeError:
     return TypeError(f"text must be str, or yield str or None, not {type(value).__name__}")
 
 
-async def speak_text(source: TextSource, planner: PausePlanner, speaker: Speaker) -> None:
-    """Plan a text as it comes and hand its segments to a speaker, not far ahead of what the engine takes.
+async def check_whole(text: str, text_type: str) -> None:
+    """Raises:
+    BadSSML: it is meant to be SSML, and malformed.
+    """
+    for _ in checking(text, text_type):
+        await asyncio.sleep(0)
+
+
+async def speak_text(
+    source: TextSource,
+    planner: PausePlanner,
+    speaker: Speaker,
+    is_begun: asyncio.Event | None = None,
+    on_segment: Callable[[Segment], None] = lambda segment: None,
+) -> None:
+    """Plan a text as it comes and hand its segments to a speaker, not far ahead of what the engine takes. Other tasks
+    get their turn while a long piece is planned.
 
     Of a live planner's segments, those that are given again are extended.
 
-    What the text or the engine raises, the speaker's reader gets after the speech before it.
+    With `is_begun`, the first `PLANNED_AHEAD_CHARS` are planned without waiting for the engine; then it is set.
+
+    `on_segment` is called before each segment. What it, the text, planning or the engine raises, the speaker's reader
+    gets after the speech before it.
     """
     clock = asyncio.get_running_loop().time
+    begun = is_begun or asyncio.Event()
+    if is_begun is None:
+        begun.set()
     delta: str | None = ""
     num_segments = 0
     try:
@@ -95,21 +119,38 @@ async def speak_text(source: TextSource, planner: PausePlanner, speaker: Speaker
             try:
                 delta = await source.next(None if deadline_s is None else max(0.0, deadline_s - clock()))
             except TimeoutError:
-                segments = planner.tick(clock())
+                work = iter([planner.ticking(clock())])
             else:
-                segments = planner.end(clock()) if delta is None else planner.push(delta, clock())
-            for segment in segments:
-                if segment.index < num_segments:
-                    speaker.extend(segment)
-                else:
-                    speaker.add(segment)
-                    num_segments += 1
-            await speaker.drain()
+                work = _work(delta, planner, clock())
+            for stretches in work:
+                for segments in stretches:
+                    for segment in segments:
+                        on_segment(segment)
+                        if segment.index < num_segments:
+                            speaker.extend(segment)
+                        else:
+                            speaker.add(segment)
+                            num_segments += 1
+                    if segments and segments[-1].end >= PLANNED_AHEAD_CHARS:
+                        begun.set()
+                    if begun.is_set():
+                        await speaker.drain()
+                    await asyncio.sleep(0)  # a stretch takes a millisecond
+                await asyncio.sleep(0)  # of most pieces of the text nothing is known to be a segment yet
         speaker.end()
     except Exception as error:
         speaker.end(error)
     finally:
+        begun.set()
         await source.close()
+
+
+def _work(delta: str | None, planner: PausePlanner, now: float) -> Iterator[Planning]:
+    """The work of planning a piece of text or its end, divided: the segments do not depend on how."""
+    for start in range(0, len(delta or ""), _PIECE_CHARS):
+        yield planner.pushing((delta or "")[start : start + _PIECE_CHARS], now)
+    if delta is None:
+        yield planner.ending(now)
 
 
 async def _whole(pieces: Iterable[object]) -> AsyncIterator[object]:

@@ -28,7 +28,7 @@ from realtime_tts.session.messages import TimedWord
 from realtime_tts.session.planning import check_added
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
-from realtime_tts.speech.whole_text import check_whole, speak_whole
+from realtime_tts.speech.text_source import TextSource, check_whole, speak_text
 from realtime_tts.text.pause_planner import PausePlanner
 from realtime_tts.text.planner import Segment
 from realtime_tts.text.skipped import describe_skipped
@@ -148,7 +148,7 @@ class HttpSpeech:
         speaker = self._speaker = Speaker(gateway.engine, context_id, self._settings, tenant=self.tenant)
         planner = gateway.catalogue.defaults.make_planner(self._settings, self.tenant, fill_empty=True)
         self._planner, is_begun = planner, asyncio.Event() if planner.may_skip(self.request.text) else None
-        speaking = speak_whole(self.request.text, planner, speaker, is_begun, self._charge_added)
+        speaking = speak_text(TextSource(self.request.text), planner, speaker, is_begun, self._charge_added)
         self._feeder = asyncio.create_task(speaking, name="plan speech")
         # The encoder is set up in a thread, while the engine makes the first patch.
         rate_hz, audio = speaker.sample_rate_hz, self.request.audio

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from realtime_tts.speech.whole_text import PLANNED_AHEAD_CHARS, speak_whole
+from realtime_tts.speech.text_source import PLANNED_AHEAD_CHARS, TextSource, speak_text
 from realtime_tts.text.normalizer import Normalizer
 from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
 from realtime_tts.text.planner import Planning, Segment, SpeechPlanner
@@ -53,14 +53,14 @@ def texts(segments: Sequence[Segment]) -> list[str]:
 async def test_the_segments_are_those_of_planning_in_one_go() -> None:
     planner, engine = make_planner(), Engine(10_000)
     expected = [*planner.push(TEXT, 0.0), *planner.end(0.0)]
-    await speak_whole(TEXT, make_planner(), engine)  # type: ignore[arg-type]
+    await speak_text(TextSource(TEXT), make_planner(), engine)  # type: ignore[arg-type]
     assert texts(engine.segments) == texts(expected)
     assert engine.ended == [None]
 
 
 async def test_no_more_is_planned_than_the_engine_takes() -> None:
     engine = Engine(2)
-    speaking = asyncio.create_task(speak_whole(TEXT, make_planner(), engine))  # type: ignore[arg-type]
+    speaking = asyncio.create_task(speak_text(TextSource(TEXT), make_planner(), engine))  # type: ignore[arg-type]
     for _ in range(1_000):
         await asyncio.sleep(0)
     assert 2 <= len(engine.segments) < 20
@@ -72,7 +72,7 @@ async def test_no_more_is_planned_than_the_engine_takes() -> None:
 
 async def test_the_beginning_is_planned_without_waiting_for_the_engine() -> None:
     engine, is_begun = Engine(2), asyncio.Event()
-    speaking = asyncio.create_task(speak_whole(TEXT, make_planner(), engine, is_begun))  # type: ignore[arg-type]
+    speaking = asyncio.create_task(speak_text(TextSource(TEXT), make_planner(), engine, is_begun))  # type: ignore[arg-type]
     await asyncio.wait_for(is_begun.wait(), 30)
     for _ in range(100):
         await asyncio.sleep(0)
@@ -83,7 +83,7 @@ async def test_the_beginning_is_planned_without_waiting_for_the_engine() -> None
 @pytest.mark.parametrize("text", ["Hi.", "..."])
 async def test_of_a_short_text_the_end_is_the_beginning(text: str) -> None:
     engine, is_begun = Engine(1), asyncio.Event()
-    await speak_whole(text, make_planner(), engine, is_begun)  # type: ignore[arg-type]
+    await speak_text(TextSource(text), make_planner(), engine, is_begun)  # type: ignore[arg-type]
     assert is_begun.is_set()
 
 
@@ -97,7 +97,7 @@ async def test_others_have_their_turn_while_a_long_text_is_planned() -> None:
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    await speak_whole(TEXT, make_planner(), Engine(10_000))  # type: ignore[arg-type]
+    await speak_text(TextSource(TEXT), make_planner(), Engine(10_000))  # type: ignore[arg-type]
     task.cancel()
     assert turns > 50
 
@@ -120,7 +120,7 @@ async def test_a_long_text_is_cut_into_segments_a_little_at_a_time() -> None:
 
     task = asyncio.create_task(other())
     planner = Planner(SpeechPlanner(Normalizer()), None)
-    await speak_whole("x" * 20_000, planner, Engine(10_000))  # type: ignore[arg-type]
+    await speak_text(TextSource("x" * 20_000), planner, Engine(10_000))  # type: ignore[arg-type]
     task.cancel()
     assert sum(read) == 20_000
     assert max(read) <= 100
@@ -134,5 +134,5 @@ async def test_what_goes_wrong_is_the_readers(failure: Exception) -> None:
             raise failure
 
     engine = Broken(10)
-    await speak_whole(TEXT, make_planner(), engine)  # type: ignore[arg-type]
+    await speak_text(TextSource(TEXT), make_planner(), engine)  # type: ignore[arg-type]
     assert engine.ended == [failure]
