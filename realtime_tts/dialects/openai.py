@@ -12,7 +12,7 @@ from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.dialects.speech_request import SpeechRequest, read_params, unknown_field_notices
-from realtime_tts.dialects.voice_wish import VoiceWish, parse_inline_voice
+from realtime_tts.dialects.voice_request import VoiceRequest, parse_inline_voice
 from realtime_tts.errors import (
     Forbidden,
     InvalidRequest,
@@ -80,7 +80,7 @@ def parse_request(body: bytes) -> OpenAIRequest:
     return _noticed(_parse(fields, None, parse_inline_voice(voice, INLINE_TTL_S)), fields)
 
 
-def parse_form(form: Mapping[str, str], own_voice: VoiceWish) -> OpenAIRequest:
+def parse_form(form: Mapping[str, str], own_voice: VoiceRequest) -> OpenAIRequest:
     """Parse a form with recordings for this request. Raises the errors of `parse_request`."""
     values: dict[str, Any] = dict(form)
     for name, text in form.items():
@@ -101,7 +101,7 @@ def _noticed(request: OpenAIRequest, fields: Fields) -> OpenAIRequest:
     return replace(request, speech=replace(request.speech, notices=unknown_field_notices(fields)))
 
 
-def _parse(fields: Fields, voice: str | None, own_voice: VoiceWish | None) -> OpenAIRequest:
+def _parse(fields: Fields, voice: str | None, own_voice: VoiceRequest | None) -> OpenAIRequest:
     text = fields.text("input")
     if not text.strip():
         raise InvalidRequest("input is empty", field="input")
@@ -181,7 +181,7 @@ def model_entry(model_id: str, created: int) -> dict[str, Any]:
 # ---- voices ------------------------------------------------------------------------------------------------------
 
 
-def parse_prompt_voice(body: bytes) -> VoiceWish:
+def parse_prompt_voice(body: bytes) -> VoiceRequest:
     """Parse a JSON `POST /v1/audio/voices`, for a voice by its description.
 
     Raises:
@@ -192,13 +192,13 @@ def parse_prompt_voice(body: bytes) -> VoiceWish:
     return prompt_voice(values)
 
 
-def prompt_voice(fields: Mapping[str, str]) -> VoiceWish:
+def prompt_voice(fields: Mapping[str, str]) -> VoiceRequest:
     """Return the voice to make from a description. Raises InvalidRequest for another type or an empty prompt."""
     if fields.get("type") != "prompt":
         raise InvalidRequest("type must be prompt, or the voice be sent as a form with an audio_sample", field="type")
     if not fields.get("prompt", "").strip():
         raise InvalidRequest("prompt is empty", field="prompt")
-    return VoiceWish(name=fields.get("name", ""), instructions=fields["prompt"])
+    return VoiceRequest(name=fields.get("name", ""), instructions=fields["prompt"])
 
 
 def voice_entry(voice: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
 from realtime_tts.dialects.json_input import Fields
-from realtime_tts.dialects.voice_wish import VoiceWish
+from realtime_tts.dialects.voice_request import VoiceRequest
 
 _MAX_NAMES, _MAX_NAME_CHARS = 8, 64  # in a notice
 
@@ -31,7 +31,7 @@ class SpeechRequest:
     voice: str | None = None
     model: str | None = None
     params: SpeechParams = field(default_factory=SpeechParams)
-    own_voice: VoiceWish | None = None
+    own_voice: VoiceRequest | None = None
     notices: tuple[str, ...] = ()
     dictionaries: tuple[str, ...] = ()
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.dialects import openai
-from realtime_tts.dialects.voice_wish import VoiceWish
+from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import (
     Forbidden,
     InvalidMessage,
@@ -41,7 +41,7 @@ def test_a_request_with_nothing_but_a_text() -> None:
 def test_a_form_has_finite_numbers_only(number: str) -> None:
     for name in ("speed", "volume", "sentence_pause_ms"):
         with pytest.raises(InvalidRequest) as caught:
-            openai.parse_form({"input": "Hello.", name: number}, VoiceWish())
+            openai.parse_form({"input": "Hello.", name: number}, VoiceRequest())
         assert caught.value.field == name
 
 

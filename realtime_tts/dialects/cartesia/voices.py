@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from realtime_tts.dialects.voice_wish import YES, VoiceWish
+from realtime_tts.dialects.voice_request import YES, VoiceRequest
 from realtime_tts.errors import InvalidRequest
 
 CLONE_FIELDS = ("name", "description", "language", "consent", "consent_by", "consent_scope")
@@ -39,7 +39,7 @@ def metadata(about: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: entry[name] for name in names}, "user_id": "", "is_public": False}
 
 
-def parse_clone(fields: Mapping[str, str], clip: bytes) -> VoiceWish:
+def parse_clone(fields: Mapping[str, str], clip: bytes) -> VoiceRequest:
     """Parse the form of `POST /voices/clone`, with additional fields for consent, which Cartesia does not have.
 
     Raises:
@@ -47,7 +47,7 @@ def parse_clone(fields: Mapping[str, str], clip: bytes) -> VoiceWish:
     """
     if not clip:
         raise InvalidRequest("clip is missing", field="clip")
-    return VoiceWish(
+    return VoiceRequest(
         name=fields.get("name", ""),
         description=fields.get("description", ""),
         language=fields.get("language", ""),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from realtime_tts.dialects.json_input import Fields, load_object
-from realtime_tts.dialects.voice_wish import YES, VoiceWish
+from realtime_tts.dialects.voice_request import YES, VoiceRequest
 from realtime_tts.errors import InvalidRequest
 
 FIELDS = ("name", "description", "labels", "remove_background_noise", "consent", "consent_by", "consent_scope")
@@ -16,7 +16,7 @@ MAX_FILES = 8
 _SETTINGS = {"stability": 0.5, "similarity_boost": 0.75, "style": 0.0, "use_speaker_boost": True, "speed": 1.0}
 
 
-def parse_wish(fields: Mapping[str, str], files: Sequence[bytes]) -> VoiceWish:
+def parse_voice_request(fields: Mapping[str, str], files: Sequence[bytes]) -> VoiceRequest:
     """Parse the form of `POST /v1/voices/add`. Consent may be given in additional fields or among the labels.
 
     Raises:
@@ -26,7 +26,7 @@ def parse_wish(fields: Mapping[str, str], files: Sequence[bytes]) -> VoiceWish:
         raise InvalidRequest(f"a voice is made of at most {MAX_FILES} files, got {len(files)}", field="files")
     labels = parse_labels(fields.get("labels", ""))
     consent = {name: fields.get(name) or labels.get(name, "") for name in ("consent", "consent_by", "consent_scope")}
-    return VoiceWish(
+    return VoiceRequest(
         name=fields.get("name", ""),
         description=fields.get("description", ""),
         language=labels.get("language", ""),

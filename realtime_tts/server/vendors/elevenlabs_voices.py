@@ -88,10 +88,10 @@ async def add_voice(request: Request, client: Owner) -> dict[str, Any]:
         form = await read_voice_form(
             request, dialect.FIELDS, dialect.FILES, max_files=dialect.MAX_FILES, ignores_others=True
         )
-        wish = dialect.parse_wish(form.fields, [content for _, content in form.files])
-        if not wish.has_recordings:
+        wanted = dialect.parse_voice_request(form.fields, [content for _, content in form.files])
+        if not wanted.has_recordings:
             raise InvalidRequest("files are missing", field="files")
-        made = await make_voice(gateway, client, wish)
+        made = await make_voice(gateway, client, wanted)
     return {"voice_id": made.record.voice_id, "requires_verification": False}
 
 

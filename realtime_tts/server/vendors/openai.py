@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from realtime_tts import __version__
 from realtime_tts.dialects import openai
-from realtime_tts.dialects.voice_wish import YES, VoiceWish
+from realtime_tts.dialects.voice_request import YES, VoiceRequest
 from realtime_tts.errors import ModelNotFound, RealtimeTTSError
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
@@ -147,7 +147,7 @@ async def _read_form(request: Request, gateway: Gateway) -> VoiceForm:
 
 
 def _parse_form(form: VoiceForm) -> openai.OpenAIRequest:
-    own_voice = VoiceWish(
+    own_voice = VoiceRequest(
         reference=form.files_of("reference"),
         prompt=form.file("prompt"),
         prompt_text=form.field("prompt_text") or None,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request
 
 from realtime_tts.dialects import openai
 from realtime_tts.dialects.json_input import load_object
-from realtime_tts.dialects.voice_wish import YES, VoiceWish
+from realtime_tts.dialects.voice_request import YES, VoiceRequest
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
@@ -33,14 +33,16 @@ async def create_voice(request: Request, client: Owner) -> dict[str, Any]:
     gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
         if is_form(request):
-            wish = await _wish(gateway, client, await read_voice_form(request, _VOICE_FIELDS, ("audio_sample",)))
+            wanted = await _voice_request(
+                gateway, client, await read_voice_form(request, _VOICE_FIELDS, ("audio_sample",))
+            )
         else:
-            wish = openai.parse_prompt_voice(await read_bounded(request, _MAX_BODY_BYTES))
-        made = await make_voice(gateway, client, wish)
+            wanted = openai.parse_prompt_voice(await read_bounded(request, _MAX_BODY_BYTES))
+        made = await make_voice(gateway, client, wanted)
     return openai.voice_entry(added_voice(made.record))
 
 
-async def _wish(gateway: Gateway, client: Client, form: VoiceForm) -> VoiceWish:
+async def _voice_request(gateway: Gateway, client: Client, form: VoiceForm) -> VoiceRequest:
     """Return the voice to make. The field `consent` is the id of a recorded consent, or the statement `true`."""
     sample = form.file("audio_sample")
     if not sample:
@@ -53,7 +55,7 @@ async def _wish(gateway: Gateway, client: Client, form: VoiceForm) -> VoiceWish:
         consent = await gateway.consents.get(given, client.tenant)
         says_so, given_by = True, consent.name
         scope = f"recorded ({consent.language}), SHA-256 {consent.recording_sha256}"
-    return VoiceWish(
+    return VoiceRequest(
         name=form.field("name"), reference=(sample,), consent=says_so, consent_by=given_by, consent_scope=scope
     )
 

@@ -13,7 +13,7 @@ from realtime_tts.audio.decode import DecodeLimits, Recording, decode_recording
 from realtime_tts.audio.recording_report import check, report_on
 from realtime_tts.contract.policy import ZERO_SHOT_VOICE
 from realtime_tts.contract.speech_params import SpeechParams
-from realtime_tts.dialects.voice_wish import VoiceWish
+from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import AudioDecodeError, InvalidRequest
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
@@ -38,7 +38,7 @@ class MadeVoice:
     remarks: Sequence[RecordingRemark] = ()
 
 
-async def make_voice(gateway: Gateway, client: Client, wish: VoiceWish) -> MadeVoice:
+async def make_voice(gateway: Gateway, client: Client, wanted: VoiceRequest) -> MadeVoice:
     """Create a voice, after waiting for a slot: the number that are made at once is limited.
 
     Raises:
@@ -48,24 +48,24 @@ async def make_voice(gateway: Gateway, client: Client, wish: VoiceWish) -> MadeV
     """
     client.check_owner()
     gateway.availability.check()
-    labels = _labels(wish)
+    labels = _labels(wanted)
     async with gateway.voice_making.turn(client.tenant):
-        gateway.voices.check_room(client.tenant, _limit(gateway), wish.ttl_s is not None)
-        if wish.has_recordings:
-            made = await _clone(gateway, client, wish, labels)
+        gateway.voices.check_room(client.tenant, _limit(gateway), wanted.ttl_s is not None)
+        if wanted.has_recordings:
+            made = await _clone(gateway, client, wanted, labels)
         else:
-            made = await _design(gateway, client, wish, labels)
+            made = await _design(gateway, client, wanted, labels)
     kind = "voice_added" if labels is not None else "voice_lent"
     log_event(logger, logging.INFO, kind, voice=made.record.voice_id, key=client.tenant or None)
     return made
 
 
-def _labels(wish: VoiceWish) -> VoiceLabels | None:
-    if wish.ttl_s is None:
-        return VoiceLabels(wish.name, wish.description, wish.language)
-    if not MIN_TTL_S <= wish.ttl_s <= MAX_TTL_S:
+def _labels(wanted: VoiceRequest) -> VoiceLabels | None:
+    if wanted.ttl_s is None:
+        return VoiceLabels(wanted.name, wanted.description, wanted.language)
+    if not MIN_TTL_S <= wanted.ttl_s <= MAX_TTL_S:
         raise InvalidRequest(f"a voice for a while lasts {MIN_TTL_S:g} to {MAX_TTL_S:g} s", field="ttl_s")
-    if wish.name or wish.description or wish.language:
+    if wanted.name or wanted.description or wanted.language:
         raise InvalidRequest("a voice for a while has an id, and no name or other labels", field="name")
     return None
 
@@ -74,29 +74,29 @@ def _limit(gateway: Gateway) -> int:
     return gateway.settings.server.voices.max_voices_per_tenant
 
 
-async def _clone(gateway: Gateway, client: Client, wish: VoiceWish, labels: VoiceLabels | None) -> MadeVoice:
-    if wish.instructions:
+async def _clone(gateway: Gateway, client: Client, wanted: VoiceRequest, labels: VoiceLabels | None) -> MadeVoice:
+    if wanted.instructions:
         raise InvalidRequest("a voice is made of recordings or of a description, not of both", field="instructions")
     # In a thread: hashing runs at a few hundred MB/s, and 40 MB would block the event loop.
-    content, recordings_sha256 = await asyncio.to_thread(_hashes, client.tenant, wish)
-    consent = _consent(gateway, client, wish, recordings_sha256)
+    content, recordings_sha256 = await asyncio.to_thread(_hashes, client.tenant, wanted)
+    consent = _consent(gateway, client, wanted, recordings_sha256)
     recordings: VoiceRecordings | Latents
     if (found := _made_before(gateway, content)) is not None:
         recordings, remarks = found
     else:
-        recordings, remarks = await _check_recordings(wish)
+        recordings, remarks = await _check_recordings(wanted)
     record = await gateway.voices.add(
-        labels, recordings, client.tenant, consent=consent, ttl_s=wish.ttl_s, limit=_limit(gateway)
+        labels, recordings, client.tenant, consent=consent, ttl_s=wanted.ttl_s, limit=_limit(gateway)
     )
     gateway.voice_making.remember(content, record.voice_id, remarks)
     return MadeVoice(record, remarks)
 
 
-def _hashes(tenant: str, wish: VoiceWish) -> tuple[str, str]:
+def _hashes(tenant: str, wanted: VoiceRequest) -> tuple[str, str]:
     """Return two hex digests: of all the voice's input together with its key's id, and of the recordings alone."""
-    recordings = hashlib.sha256(b"".join(wish.reference))
-    recordings.update(wish.prompt)
-    about = repr((tenant, [len(part) for part in wish.reference], wish.prompt_text)).encode()
+    recordings = hashlib.sha256(b"".join(wanted.reference))
+    recordings.update(wanted.prompt)
+    about = repr((tenant, [len(part) for part in wanted.reference], wanted.prompt_text)).encode()
     return hashlib.sha256(about + recordings.digest()).hexdigest(), recordings.hexdigest()
 
 
@@ -108,14 +108,14 @@ def _made_before(gateway: Gateway, content: str) -> tuple[Latents, Sequence[Reco
     return None if record is None else (record.latents, remarks)
 
 
-async def _check_recordings(wish: VoiceWish) -> tuple[VoiceRecordings, list[RecordingRemark]]:
+async def _check_recordings(wanted: VoiceRequest) -> tuple[VoiceRecordings, list[RecordingRemark]]:
     decoded: dict[str, Recording] = {}
     remarks: list[RecordingRemark] = []
-    for name, files in (("reference", wish.reference), ("prompt", (wish.prompt,) if wish.prompt else ())):
+    for name, files in (("reference", wanted.reference), ("prompt", (wanted.prompt,) if wanted.prompt else ())):
         if files:
             decoded[name], found = await check_recording(files, name)
             remarks += found
-    return VoiceRecordings(decoded.get("reference"), decoded.get("prompt"), wish.prompt_text), remarks
+    return VoiceRecordings(decoded.get("reference"), decoded.get("prompt"), wanted.prompt_text), remarks
 
 
 async def check_recording(files: Sequence[bytes], field: str) -> tuple[Recording, list[RecordingRemark]]:
@@ -133,35 +133,35 @@ async def check_recording(files: Sequence[bytes], field: str) -> tuple[Recording
     return recording, [RecordingRemark(field=field, code=each.code, message=each.message) for each in found]
 
 
-def _consent(gateway: Gateway, client: Client, wish: VoiceWish, recording_sha256: str) -> Consent | None:
+def _consent(gateway: Gateway, client: Client, wanted: VoiceRequest, recording_sha256: str) -> Consent | None:
     """Raises:
     InvalidRequest: a statement of consent that the server's policy requires is missing.
     """
     policy = gateway.settings.server.voices.voice_consent
-    given_by, scope = wish.consent_by.strip(), wish.consent_scope.strip()
-    if policy != "off" and not wish.consent:
+    given_by, scope = wanted.consent_by.strip(), wanted.consent_scope.strip()
+    if policy != "off" and not wanted.consent:
         raise InvalidRequest("a cloned voice needs its speaker's consent: say so with consent=true", field="consent")
     for name, value in (("consent_by", given_by), ("consent_scope", scope)):
         if policy == "required" and not value:
             raise InvalidRequest(f"this server requires the consent's owner and scope: {name} is missing", field=name)
-    if not wish.consent:
+    if not wanted.consent:
         return None
     return Consent(given_by or client.tenant or "the caller", scope, time.time(), recording_sha256)
 
 
-async def _design(gateway: Gateway, client: Client, wish: VoiceWish, labels: VoiceLabels | None) -> MadeVoice:
+async def _design(gateway: Gateway, client: Client, wanted: VoiceRequest, labels: VoiceLabels | None) -> MadeVoice:
     """Create a voice from a description: speak one sentence, and use it as the recording that fixes the voice."""
-    if wish.prompt_text is not None or not wish.instructions.strip():
+    if wanted.prompt_text is not None or not wanted.instructions.strip():
         raise InvalidRequest("a voice needs a recording, or a description: instructions", field="reference")
     import numpy as np  # imported here: the gateway starts without it
 
     defaults = gateway.catalogue.defaults
-    params = SpeechParams(seed=0, instructions=wish.instructions, mode="clause")
+    params = SpeechParams(seed=0, instructions=wanted.instructions, mode="clause")
     settings = defaults.resolve(Choices(), Choices(ZERO_SHOT_VOICE, params=params), tenant=client.tenant)
     pcm, rate_hz = await speak_sentence(gateway, settings, client)
     recordings = VoiceRecordings(reference=(np.frombuffer(pcm, "<i2"), rate_hz))
     record = await gateway.voices.add(
-        labels, recordings, client.tenant, instructions=wish.instructions, ttl_s=wish.ttl_s, limit=_limit(gateway)
+        labels, recordings, client.tenant, instructions=wanted.instructions, ttl_s=wanted.ttl_s, limit=_limit(gateway)
     )
     return MadeVoice(record)
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from realtime_tts.audio.containers import wav_header
 from realtime_tts.contract.speech_params import SpeechParams
-from realtime_tts.dialects.voice_wish import YES, VoiceWish
+from realtime_tts.dialects.voice_request import YES, VoiceRequest
 from realtime_tts.errors import InvalidRequest, LimitExceeded, Overloaded, VoiceNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
@@ -78,7 +78,7 @@ async def create_voice(request: Request, client: Owner) -> schemas.NewVoice:
     gateway = get_gateway(request)
     gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
-        made = await make_voice(gateway, client, _wish(await read_voice_form(request, _FIELDS, _FILES)))
+        made = await make_voice(gateway, client, _voice_request(await read_voice_form(request, _FIELDS, _FILES)))
     return schemas.NewVoice(**added_voice(made.record), warnings=list(made.remarks))
 
 
@@ -209,8 +209,8 @@ async def _sample(gateway: Gateway, settings: ContextSettings, client: Client) -
     return wav_header(rate_hz, num_samples=len(pcm) // 2, provenance=gateway.provenance(settings.voice)) + pcm
 
 
-def _wish(form: VoiceForm) -> VoiceWish:
-    return VoiceWish(
+def _voice_request(form: VoiceForm) -> VoiceRequest:
+    return VoiceRequest(
         name=form.field("name"),
         description=form.field("description"),
         language=form.field("language"),

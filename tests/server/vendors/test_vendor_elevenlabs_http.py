@@ -61,7 +61,7 @@ async def test_every_address_gives_the_samples_of_the_native_protocol(
     assert 0.9 * len(answer.content) <= 32_000 * ends[-1] <= len(answer.content) + 32
 
 
-def test_speech_has_the_speed_that_is_wished(gateway: GatewayHarness) -> None:
+def test_speech_has_the_requested_speed(gateway: GatewayHarness) -> None:
     usual, slow = post(gateway).content, post(gateway, voice_settings={"speed": 0.8}).content
     assert len(slow) == pytest.approx(len(usual) / 0.8, rel=0.01)
 
@@ -76,7 +76,7 @@ def test_ssml_is_followed_and_its_characters_keep_their_places(gateway: GatewayH
     assert (refused.status_code, refused.json()["detail"]["status"]) == (400, "bad_ssml")
 
 
-def test_without_a_wish_it_is_mp3_and_a_client_is_told_what_makes_no_difference(gateway: GatewayHarness) -> None:
+def test_without_a_format_it_is_mp3_and_a_client_is_told_what_makes_no_difference(gateway: GatewayHarness) -> None:
     body = {"text": "Hello.", "voice_settings": {"stability": 0.5}}
     answer = httpx.post(f"{gateway.url}/v1/text-to-speech/rachel", json=body, timeout=20)
     assert answer.headers["content-type"] == "audio/mpeg"

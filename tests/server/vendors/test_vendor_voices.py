@@ -264,11 +264,11 @@ def test_openai_takes_consent_that_was_recorded(keyed: tuple[str, str, str], rec
 
 def test_openai_designs_a_voice(keyed: tuple[str, str, str]) -> None:
     service = OpenAI(keyed[0], keyed[1])
-    wish = {"type": "prompt", "name": "warm", "prompt": "An old man."}
-    for sent in ({"json": wish}, {"files": {name: (None, value) for name, value in wish.items()}}):
+    wanted = {"type": "prompt", "name": "warm", "prompt": "An old man."}
+    for sent in ({"json": wanted}, {"files": {name: (None, value) for name, value in wanted.items()}}):
         voice = service.http.post("/v1/audio/voices", **sent).json()  # type: ignore[arg-type]
         assert (voice["type"], voice["prompt"]) == ("prompt", "An old man.")
         assert service.delete(voice["id"]).is_success
     for wrong, field in (({"prompt": " "}, "prompt"), ({"type": "audio_sample"}, "type"), ({"type": ""}, "type")):
-        answer = service.http.post("/v1/audio/voices", json={**wish, **wrong})
+        answer = service.http.post("/v1/audio/voices", json={**wanted, **wrong})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)

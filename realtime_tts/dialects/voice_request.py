@@ -13,7 +13,7 @@ YES = frozenset({"true", "yes", "1", "on"})
 
 
 @dataclass(frozen=True, slots=True)
-class VoiceWish:
+class VoiceRequest:
     """Recordings (complete files of any usual format) or a description, with labels and consent.
 
     Attributes:
@@ -42,13 +42,13 @@ class VoiceWish:
         return bool(self.reference or self.prompt)
 
 
-def parse_inline_voice(fields: Fields, ttl_s: float) -> VoiceWish:
+def parse_inline_voice(fields: Fields, ttl_s: float) -> VoiceRequest:
     """Parse an object instead of a voice's name, with the recordings of `POST /v1/voices` in base64.
 
     Raises:
         InvalidMessage: a field of another type, or no recording. InvalidRequest: malformed base64.
     """
-    wish = VoiceWish(
+    wanted = VoiceRequest(
         reference=(reference,) if (reference := _recording(fields, "reference")) else (),
         prompt=_recording(fields, "prompt"),
         prompt_text=fields.optional_text("prompt_text"),
@@ -57,11 +57,11 @@ def parse_inline_voice(fields: Fields, ttl_s: float) -> VoiceWish:
         consent_scope=fields.optional_text("consent_scope") or "",
         ttl_s=ttl_s,
     )
-    if not wish.has_recordings:
+    if not wanted.has_recordings:
         raise InvalidMessage(
             "voice.id is missing, or a recording: reference, or prompt and prompt_text", field="voice.id"
         )
-    return wish
+    return wanted
 
 
 def _recording(fields: Fields, name: str) -> bytes:
