@@ -1,5 +1,6 @@
 /** The page: connects, reads the form, speaks, shows. Everything about speech itself is in realtime-tts.js. */
 
+import { CodeDialog } from './code-dialog.js';
 import { setIcon } from './elements.js';
 import { KeyDialog } from './key-dialog.js';
 import { leftOutWords, tunnelWords } from './kind-words.js';
@@ -36,6 +37,7 @@ const voices = new VoiceTiles($('voices'), $('versus'), { hear: hearPreview, edi
 const maker = new VoiceMaker($('voice-dialog'), (fields) => http().addVoice(fields), voiceMade);
 const editor = new VoiceEditor($('edit-dialog'), { rename: renameVoice, remove: deleteVoice });
 const takes = new Takes($('takes'), { replay, download, again: (take) => applySettings($('form'), settingsOf(take)) });
+const code = new CodeDialog($('code-dialog'), () => ({ base: baseAddress(), model, settings: currentSettings(), hasKey: keys.key !== undefined }));
 const preview = new SamplePlayer();
 const fields = Object.fromEntries(['steps', 'cfg', 'speed', 'seed'].map((name) => [name, new NumberField($(name))]));
 const hook = new URLSearchParams(location.search).get('test') === '1' ? await import('./probe.js') : null;
@@ -421,6 +423,16 @@ function showSeed() {
   $('keep-seed').setAttribute('aria-label', seed === undefined ? 'Keep seed' : `Keep seed ${seed}`);
 }
 
+/** Return the settings of the form with the chosen voice. */
+function currentSettings() {
+  const settings = readSettings($('form'));
+  if (!settings.has('text')) settings.set('text', SAMPLES[0].text);
+  return settings;
+}
+
+/** Return the address of the server, without a slash at its end. */
+const baseAddress = () => new URL('.', location.href).href.replace(/\/$/, '');
+
 // ---- showing ------------------------------------------------------------------------------------------------------
 
 function keepShowing() {
@@ -550,6 +562,7 @@ $('transcript-text').addEventListener('click', ({ target }) => {
 $('save-wav').addEventListener('click', () => download(shown, 'wav'));
 $('save-mp3').addEventListener('click', () => download(shown, 'mp3'));
 $('keep-seed').addEventListener('click', toggleSeed);
+$('use-code').addEventListener('click', () => code.open());
 for (const event of ['input', 'change']) {
   $('seed').addEventListener(event, showSeed);
   $('rate').addEventListener(event, () => ($('rate-out').textContent = `${$('rate').value} tokens/s`));
