@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "realtime_tts"
 
-# What each part may import, and does: the floors of docs/internals/architecture.md. Every part may import `errors`.
+# What each part may import, and does. Every part may import `errors`.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "config": {"contract"},
