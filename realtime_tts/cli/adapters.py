@@ -27,9 +27,9 @@ def command(context: click.Context, url: str, api_key: str | None, as_json: bool
     if context.invoked_subcommand is not None:
         refuse_unused(context)
         return
-    from realtime_tts.cli.remote import get_json
+    from realtime_tts.cli.remote import ask
 
-    adapters = get_json(url, "/v1/adapters", api_key)["adapters"]
+    adapters = ask(url, "/v1/adapters", api_key)["adapters"]
     if as_json:
         click.echo(json.dumps(adapters, indent=2))
         return
@@ -44,9 +44,9 @@ def command(context: click.Context, url: str, api_key: str | None, as_json: bool
 @server_options
 def load(name: str, url: str, api_key: str | None) -> None:
     """Load an adapter from the directory that the server was given (--adapters-dir), by the name it has there."""
-    from realtime_tts.cli.remote import post_json
+    from realtime_tts.cli.remote import ask
 
-    adapter = post_json(url, "/v1/adapters", api_key, {"name": name})
+    adapter = ask(url, "/v1/adapters", api_key, body={"name": name})
     click.echo(f"{adapter['name']} (rank {adapter['rank']}) can be spoken with")
 
 
@@ -57,6 +57,6 @@ def unload(name: str, url: str, api_key: str | None) -> None:
     """Unload an adapter; speech that is running with it ends."""
     from urllib.parse import quote
 
-    from realtime_tts.cli.remote import delete
+    from realtime_tts.cli.remote import ask
 
-    delete(url, f"/v1/adapters/{quote(name, safe='')}", api_key)
+    ask(url, f"/v1/adapters/{quote(name, safe='')}", api_key, method="DELETE")

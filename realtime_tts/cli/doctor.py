@@ -78,9 +78,9 @@ def running(url: str) -> dict[str, str]:
     Raises:
         RealtimeTTSError: the server cannot be reached, or is not ready.
     """
-    from realtime_tts.cli.remote import get_json
+    from realtime_tts.cli.remote import ask
 
-    ready = get_json(url, "/readyz", None)
+    ready = ask(url, "/readyz", None)
     rows = {
         "status": f"{ready['status']}, {ready['sessions']} sessions, packets {ready['late_ms']} ms late",
         "workers": f"{ready['workers']} of {len(ready['devices'])} take new contexts",

@@ -31,39 +31,41 @@ def server_url(url: str, path: str, scheme: str = "http") -> str:
     return urlunsplit((scheme + secure, parts.netloc, path, "", ""))
 
 
-def get_json(url: str, path: str, api_key: str | None) -> dict[str, Any]:
-    """Raises:
-    RealtimeTTSError: the server cannot be reached, or answers with an error.
-    """
-    return dict(json.loads(_ask(url, urllib.request.Request(server_url(url, path), headers=_headers(api_key)))))
-
-
-def post_json(url: str, path: str, api_key: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Send a JSON body and return the JSON answer. Raises the errors of `get_json`."""
-    headers = {**_headers(api_key), "Content-Type": "application/json"}
-    request = urllib.request.Request(server_url(url, path), json.dumps(body).encode(), headers)
-    return dict(json.loads(_ask(url, request, timeout_s=120)))
-
-
-def post_form(
-    url: str, path: str, api_key: str | None, fields: Mapping[str, str], files: Mapping[str, Path]
+def ask(
+    url: str,
+    path: str,
+    api_key: str | None,
+    *,
+    method: str | None = None,
+    body: Mapping[str, str] | None = None,
+    files: Mapping[str, Path] | None = None,
 ) -> dict[str, Any]:
-    """Send a form with files and return the JSON answer. Raises the errors of `get_json`."""
-    boundary = secrets.token_hex(16)
-    parts = [(f'name="{name}"', value.encode()) for name, value in fields.items()]
-    parts += [(f'name="{name}"; filename="{name}{file.suffix}"', file.read_bytes()) for name, file in files.items()]
-    body = b"".join(
-        f"--{boundary}\r\nContent-Disposition: form-data; {about}\r\n\r\n".encode() + content + b"\r\n"
-        for about, content in parts
-    )
-    headers = {**_headers(api_key), "Content-Type": f"multipart/form-data; boundary={boundary}"}
-    data = body + f"--{boundary}--\r\n".encode()
-    return dict(json.loads(_ask(url, urllib.request.Request(server_url(url, path), data, headers), timeout_s=120)))
+    """Send a request and return the JSON answer, {} for an empty one.
 
+    Args:
+        method: by default GET, with a body POST.
+        body: sent as JSON, with `files` as a form.
 
-def delete(url: str, path: str, api_key: str | None) -> None:
-    """Send a DELETE request. Raises the errors of `get_json`."""
-    _ask(url, urllib.request.Request(server_url(url, path), headers=_headers(api_key), method="DELETE"))
+    Raises:
+        RealtimeTTSError: the server cannot be reached, or answers with an error.
+    """
+    key = _clean_key(api_key)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    data = None
+    if files is not None:
+        boundary = secrets.token_hex(16)
+        parts = [(f'name="{name}"', value.encode()) for name, value in (body or {}).items()]
+        parts += [(f'name="{name}"; filename="{name}{file.suffix}"', file.read_bytes()) for name, file in files.items()]
+        data = b"".join(
+            f"--{boundary}\r\nContent-Disposition: form-data; {about}\r\n\r\n".encode() + content + b"\r\n"
+            for about, content in parts
+        )
+        data += f"--{boundary}--\r\n".encode()
+        headers["Content-Type"] = f"multipart/form-data; boundary={boundary}"
+    elif body is not None:
+        data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+    request = urllib.request.Request(server_url(url, path), data, headers, method=method)
+    return dict(json.loads(_ask(url, request, timeout_s=120 if data else 10) or b"{}"))
 
 
 class _SameHost(urllib.request.HTTPRedirectHandler):
@@ -93,14 +95,14 @@ async def remote_speech(
     api_key: str | None,
     text: str | AsyncIterable[str],
     voice: str | None,
-    recordings: Mapping[str, Any] | None,
+    recordings: Mapping[str, Any],
     params: dict[str, Any],
     skipped: list[tuple[int, int]],
 ) -> AsyncGenerator[bytes, None]:
     """Yield the speech of a text as s16le mono PCM at 48 kHz, as soon as it arrives.
 
     Args:
-        recordings: arguments of the client's `OwnVoice`, instead of `voice`.
+        recordings: arguments of the client's `OwnVoice`; with `reference` or `prompt` it replaces `voice`.
         skipped: receives start and end of the parts of the text that are not spoken.
 
     Raises:
@@ -116,7 +118,7 @@ async def remote_speech(
     api_key = _clean_key(api_key)
     address, audio = server_url(url, "/v1/stream", "ws"), client.AudioFormat("pcm_s16le", SAMPLE_RATE_HZ)
     # Consumed audio counts as played: the sink stores it, or waits for the speaker itself.
-    spoken_by = voice if recordings is None else client.OwnVoice(**recordings)
+    spoken_by = client.OwnVoice(**recordings) if recordings["reference"] or recordings["prompt"] else voice
     session = client.connect(address, voice=spoken_by, audio=audio, params=params, api_key=api_key, playback="consumed")
     try:
         async with session, session.speak(text) as context:
@@ -127,11 +129,6 @@ async def remote_speech(
         raise ConfigError(f"no server answers: {error.message}", field="url") from error
     except client.RealtimeTTSError as error:
         raise _said(error.code, error.message, error.field) from error
-
-
-def _headers(api_key: str | None) -> dict[str, str]:
-    key = _clean_key(api_key)
-    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def _clean_key(api_key: str | None) -> str:

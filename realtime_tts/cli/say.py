@@ -38,36 +38,26 @@ Examples:
   realtime-tts say --model openbmb/VoxCPM2 --reference speaker.wav "In the voice of this recording."
 """
 _READ_BYTES = 4096
+_RECORDINGS = ("reference", "prompt", "prompt_text", "consent", "consent_by", "consent_scope")
+
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True)
 class Request:
-    """Text and options of one `say`."""
+    """Text and options of one `say`. recordings: arguments of the client's `OwnVoice`."""
 
     text: str | None  # None: standard input
     voice: str | None
-    reference: Path | None
-    prompt_audio: Path | None
-    prompt_text: str | None
-    consent: bool
-    consent_by: str | None
-    consent_scope: str | None
+    recordings: dict[str, Any]
     params: SpeechParams  # without the lexicon
     lexicon: Path | None
-
-    @property
-    def has_recordings(self) -> bool:
-        return self.reference is not None or self.prompt_audio is not None
 
 
 @click.command("say", epilog=_EPILOG)
 @click.argument("text", required=False)
-@click.option(
-    "--file",
-    "text_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Read the text from a file.",
-)
+@click.option("--file", "text_file", type=_FILE, help="Read the text from a file.")
 @click.option(
     "-o", "--output", help="Write to a file (.wav, .ogg, .raw), or with - to standard output.  [default: the speaker]"
 )
@@ -78,16 +68,8 @@ class Request:
     help="Format of the output.  [default: by its name; wav for -]",
 )
 @click.option("--voice", help="A voice's name; see `realtime-tts voices`.")
-@click.option(
-    "--reference", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Speak like this recording."
-)
-@click.option(
-    "--prompt",
-    "--prompt-audio",
-    "prompt_audio",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Continue from this recording …",
-)
+@click.option("--reference", type=_FILE, help="Speak like this recording.")
+@click.option("--prompt", "--prompt-audio", "prompt", type=_FILE, help="Continue from this recording …")
 @click.option("--prompt-text", help="… in which this was said.")
 @click.option("--consent", is_flag=True, help="With --url: the recording's speaker agrees to have the voice cloned.")
 @click.option("--consent-by", help="Name of the person that states the consent, if the server requires it.")
@@ -118,7 +100,8 @@ def command(
 ) -> None:
     """Speak TEXT. Without TEXT, or with -, read the text from standard input and speak it while it arrives."""
     params = given(**{name: options.pop(name) for name in SPEECH_PARAMS if name != "lexicon"})
-    request = Request(text=_given_text(text, text_file), params=params, **options)
+    recordings = {name: options.pop(name) for name in _RECORDINGS}
+    request = Request(_given_text(text, text_file), options["voice"], recordings, params, options["lexicon"])
     _check(request, url, model, device)
     progress = Progress(shown=not quiet and sys.stderr.isatty(), summary=not quiet)
     # Errors are reported, if possible, before a model is loaded, which may take minutes.
@@ -160,13 +143,14 @@ def _given_text(text: str | None, text_file: Path | None) -> str | None:
 
 
 def _check(request: Request, url: str | None, model: str | None, device: str | None) -> None:
-    if (request.prompt_audio is None) != (request.prompt_text is None):
+    recordings = request.recordings
+    if (recordings["prompt"] is None) != (recordings["prompt_text"] is None):
         raise click.UsageError("--prompt and --prompt-text belong together")
-    if request.voice is not None and request.has_recordings:
+    if request.voice is not None and (recordings["reference"] or recordings["prompt"]):
         raise click.UsageError("give --voice or a recording, not both")
     if url and (model or device):
         raise click.UsageError("--model and --device need the model here: leave --url out")
-    if not url and (request.consent or request.consent_by or request.consent_scope):
+    if not url and any(recordings[name] for name in _RECORDINGS[3:]):
         raise click.UsageError("--consent is for a server: it needs --url")
 
 
@@ -186,9 +170,9 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
         chunks = tts.generate(
             request.text if request.text is not None else standard_input(),
             voice=request.voice,
-            reference_audio=request.reference,
-            prompt_audio=request.prompt_audio,
-            prompt_text=request.prompt_text,
+            reference_audio=request.recordings["reference"],
+            prompt_audio=request.recordings["prompt"],
+            prompt_text=request.recordings["prompt_text"],
             **params,
             on_skipped=progress.skipped.extend,
         )
@@ -204,17 +188,7 @@ async def _remote(request: Request, url: str, api_key: str | None, progress: Pro
     if request.lexicon is not None:
         params["lexicon"] = dict(read_entries(request.lexicon))
     text = request.text if request.text is not None else _in_a_thread(standard_input())
-    recordings = None
-    if request.has_recordings:
-        recordings = {
-            "reference": request.reference,
-            "prompt": request.prompt_audio,
-            "prompt_text": request.prompt_text,
-            "consent": request.consent,
-            "consent_by": request.consent_by,
-            "consent_scope": request.consent_scope,
-        }
-    remote = remote_speech(url, api_key, text, request.voice, recordings, params, progress.skipped)
+    remote = remote_speech(url, api_key, text, request.voice, request.recordings, params, progress.skipped)
     async with contextlib.aclosing(remote) as speech:
         async for pcm in speech:
             yield SAMPLE_RATE_HZ, pcm

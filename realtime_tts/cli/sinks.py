@@ -86,69 +86,40 @@ def open_sink(
     """
     if output is None:
         return SpeakerSink(sample_rate_hz)
-    kind = format_of(output, explicit_format)
     try:
         file = sys.stdout.buffer if output == "-" else open(output, "wb")  # noqa: SIM115 - the sink closes it
     except OSError as error:
         raise _unwritable(output, error.strerror) from error
-    if kind == "ogg":
-        return OggSink(file, sample_rate_hz, provenance)
-    return WavSink(file, sample_rate_hz, provenance) if kind == "wav" else RawSink(file)
+    return FileSink(file, format_of(output, explicit_format), sample_rate_hz, provenance)
 
 
-class RawSink:
-    """File of samples without a header. Each write is flushed, for a player that reads a pipe."""
+class FileSink:
+    """File or pipe. Each write is flushed, for a player that reads a pipe. A WAV file gets its length at the end if it
+    is seekable, else its header says "until the end"."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def write(self, pcm: bytes) -> None:
-        self._file.write(pcm)
-        self._file.flush()
-
-    def close(self) -> None:
-        if self._file is not sys.stdout.buffer:
-            self._file.close()
-
-    abort = close
-
-
-class WavSink(RawSink):
-    """WAV file. Its length is written at the end if the file is seekable, else the header says "until the end"."""
-
-    def __init__(self, file: BinaryIO, sample_rate_hz: int, provenance: Provenance | None = None) -> None:
-        super().__init__(file)
-        self._sample_rate_hz, self._provenance = sample_rate_hz, provenance
+    def __init__(
+        self, file: BinaryIO, container: str, sample_rate_hz: int, provenance: Provenance | None = None
+    ) -> None:
+        codec, rate_hz = ("opus", _OGG_RATE_HZ) if container == "ogg" else ("pcm_s16le", sample_rate_hz)
+        self._stream = SpeechStream(sample_rate_hz, StreamFormat(container, codec, rate_hz), provenance)
+        self._file, self._provenance = file, provenance
         self._num_samples = 0
-        self._file.write(wav_header(sample_rate_hz, provenance=provenance))
 
     def write(self, pcm: bytes) -> None:
-        super().write(pcm)
+        self._file.write(self._stream.push(pcm))
+        self._file.flush()
         self._num_samples += len(pcm) // 2
 
     def close(self) -> None:
-        if self._file is not sys.stdout.buffer and self._file.seekable():
+        self._file.write(self._stream.finish())
+        self._file.flush()
+        if self._file is sys.stdout.buffer:
+            return
+        if self._stream.format.container == "wav" and self._file.seekable():
             self._file.seek(0)
-            header = wav_header(self._sample_rate_hz, num_samples=self._num_samples, provenance=self._provenance)
-            self._file.write(header)
-        super().close()
-
-    abort = close
-
-
-class OggSink(RawSink):
-    """Ogg Opus file, written page by page."""
-
-    def __init__(self, file: BinaryIO, sample_rate_hz: int, provenance: Provenance | None = None) -> None:
-        super().__init__(file)
-        self._stream = SpeechStream(sample_rate_hz, StreamFormat("ogg", "opus", _OGG_RATE_HZ), provenance)
-
-    def write(self, pcm: bytes) -> None:
-        super().write(self._stream.push(pcm))
-
-    def close(self) -> None:
-        super().write(self._stream.finish())
-        super().close()
+            rate_hz = self._stream.format.sample_rate
+            self._file.write(wav_header(rate_hz, num_samples=self._num_samples, provenance=self._provenance))
+        self._file.close()
 
     abort = close
 

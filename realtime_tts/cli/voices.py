@@ -32,9 +32,9 @@ def command(context: click.Context, model: str, url: str | None, api_key: str | 
         refuse_unused(context)
         return
     if url:
-        from realtime_tts.cli.remote import get_json
+        from realtime_tts.cli.remote import ask
 
-        voices = get_json(url, "/v1/voices", api_key)["voices"]
+        voices = ask(url, "/v1/voices", api_key)["voices"]
     else:
         voices = local_voices(model)
     if as_json:
@@ -63,11 +63,11 @@ def command(context: click.Context, model: str, url: str | None, api_key: str | 
 @server_options
 def add(name: str, reference: Path | None, prompt: Path | None, url: str, api_key: str | None, **fields: Any) -> None:
     """Add a voice to a server, from recordings of one speaker (2 to 60 s) or from a description."""
-    from realtime_tts.cli.remote import post_form
+    from realtime_tts.cli.remote import ask
 
     given = {field: "true" if value is True else value for field, value in fields.items() if value}
     files = {part: path for part, path in {"reference": reference, "prompt": prompt}.items() if path is not None}
-    voice = post_form(url, "/v1/voices", api_key, {"name": name, **given}, files)
+    voice = ask(url, "/v1/voices", api_key, body={"name": name, **given}, files=files)
     click.echo(voice["id"])
     for warning in voice["warnings"]:
         click.secho(f"Warning: {warning['field']}: {warning['message']}", fg="yellow", err=True)
@@ -80,9 +80,9 @@ def delete(name: str, url: str, api_key: str | None) -> None:
     """Delete a voice of a server, by its name or id, with all its stored data."""
     from urllib.parse import quote
 
-    from realtime_tts.cli.remote import delete as delete_at
+    from realtime_tts.cli.remote import ask
 
-    delete_at(url, f"/v1/voices/{quote(name, safe='')}", api_key)
+    ask(url, f"/v1/voices/{quote(name, safe='')}", api_key, method="DELETE")
 
 
 def local_voices(model: str) -> list[dict[str, Any]]:

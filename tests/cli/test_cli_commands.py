@@ -28,7 +28,7 @@ from realtime_tts.cli import sinks as cli_sinks
 from realtime_tts.cli.checks import check_engine
 from realtime_tts.cli.main import COMMANDS, cli, main
 from realtime_tts.cli.serve import show
-from realtime_tts.cli.sinks import OggSink, WavSink, format_of
+from realtime_tts.cli.sinks import FileSink, format_of
 from realtime_tts.config import AccessConfig, EngineConfig
 from realtime_tts.errors import AdapterExists, AdapterNotFound, ConfigError, Unauthorized, VoiceNotFound
 from realtime_tts.server.admission.auth import hash_key, load_hashes
@@ -683,7 +683,7 @@ def test_the_format_follows_the_name(name: str, explicit: str | None, kind: str)
 
 def test_a_wav_file_that_was_cut_off_is_still_whole(tmp_path: Path) -> None:
     path = tmp_path / "cut.wav"
-    sink = WavSink(path.open("wb"), 16_000)
+    sink = FileSink(path.open("wb"), "wav", 16_000)
     sink.write(struct.pack("<3h", 1, 2, 3))
     sink.abort()
     with wave.open(str(path)) as file:
@@ -695,7 +695,7 @@ def test_ogg_holds_every_sample(tmp_path: Path, rate_hz: int) -> None:
     import av
 
     path = tmp_path / "out.ogg"
-    sink = OggSink(path.open("wb"), rate_hz)
+    sink = FileSink(path.open("wb"), "ogg", rate_hz)
     for _ in range(10):
         sink.write(bytes(2 * rate_hz // 10))
     sink.close()
