@@ -253,7 +253,7 @@ def test_what_was_heard_in_part_goes_on_in_a_new_session_from_the_word_that_was_
     """The context continues in the same voice; time and text go on where they were."""
     protocol.open("c", {"params": {"speed": 1.5}})
     protocol.send_text("c", "One two three.")
-    protocol.flush("c", "f1")
+    protocol.flush("c")
     accepted(protocol)
     words = [_word("One", 0, 3, 0, 300), _word("two", 4, 7, 300, 600), _word("three.", 8, 14, 700, 1000)]
     hear(protocol, "words", context_id="c", sequence=1, timing="measured", words=words)
@@ -302,8 +302,8 @@ def test_messages_that_came_before_are_not_taken_twice(protocol: ClientProtocol)
     protocol.open("c", {})
     protocol.send_text("c", "Hi.")
     accepted(protocol)
-    assert len(hear(protocol, "flushed", context_id="c", sequence=1, flush_id="f", audio_ms=0)) == 1
-    assert hear(protocol, "flushed", context_id="c", sequence=1, flush_id="f", audio_ms=0) == []
+    assert len(hear(protocol, "words", context_id="c", sequence=1, words=[])) == 1
+    assert hear(protocol, "words", context_id="c", sequence=1, words=[]) == []
     with pytest.raises(ProtocolError, match="missing"):
         hear(protocol, "flushed", context_id="c", sequence=3, audio_ms=0)
 

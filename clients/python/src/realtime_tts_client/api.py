@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -79,27 +79,9 @@ def synthesize(
             chunks = [chunk async for chunk in session.speak(text).pcm()]
         return np.concatenate(chunks) if chunks else np.zeros(0, np.float32)
 
-    return _run_apart(run), sample_rate
-
-
-def _run_apart(function: Any) -> Any:
-    """Run a coroutine function on a new event loop, even if the calling thread has a running one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(function())
-    outcome: list[Any] = []
-
-    def work() -> None:
-        try:
-            outcome.extend((True, asyncio.run(function())))
-        except BaseException as error:
-            outcome.extend((False, error))
-
-    thread = threading.Thread(target=work, name="realtime-tts synthesize")
-    thread.start()
-    thread.join()
-    succeeded, value = outcome
-    if not succeeded:
-        raise value
-    return value
+        return asyncio.run(run()), sample_rate
+    with ThreadPoolExecutor(1, "realtime-tts synthesize") as thread:  # this one has a running loop
+        return thread.submit(asyncio.run, run()).result(), sample_rate

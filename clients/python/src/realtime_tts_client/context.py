@@ -146,13 +146,19 @@ class Context:
     def pcm(self, dtype: Literal["float32"] = "float32") -> AsyncIterator[npt.NDArray[np.float32]]: ...
     @overload
     def pcm(self, dtype: Literal["int16"]) -> AsyncIterator[npt.NDArray[np.int16]]: ...
-    def pcm(self, dtype: Literal["float32", "int16"] = "float32") -> AsyncIterator[Any]:
+    async def pcm(self, dtype: Literal["float32", "int16"] = "float32") -> AsyncIterator[npt.NDArray[Any]]:
         """Yield decoded samples, [num_samples] mono at `sample_rate`, one array for each packet.
 
         Raises (while iterated):
-            MissingDependency: for Opus without PyAV.
+            MissingDependency: for Opus without PyAV. ValueError: another dtype.
         """
-        return _Samples(self, dtype)
+        if dtype not in ("float32", "int16"):
+            raise ValueError("dtype must be float32 or int16")
+        decoder: decoding.Decoder | None = None
+        async for packet in self:
+            decoder = decoder or decoding.Decoder(packet.format)
+            samples = decoder.decode(packet.payload)
+            yield samples if dtype == "float32" else decoding.to_int16(samples)
 
     @property
     def text(self) -> str:
@@ -255,24 +261,3 @@ class Context:
         if not self._cancelled:
             self._raise_refusal()
         raise StopAsyncIteration
-
-
-class _Samples:
-    """Iterator that decodes a context's packets on demand."""
-
-    def __init__(self, context: Context, dtype: str) -> None:
-        if dtype not in ("float32", "int16"):
-            raise ValueError("dtype must be float32 or int16")
-        self._context = context
-        self._dtype = dtype
-        self._decoder: decoding.Decoder | None = None
-
-    def __aiter__(self) -> _Samples:
-        return self
-
-    async def __anext__(self) -> Any:
-        packet = await self._context.__anext__()
-        if self._decoder is None:
-            self._decoder = decoding.Decoder(packet.format)
-        samples = self._decoder.decode(packet.payload)
-        return samples if self._dtype == "float32" else decoding.to_int16(samples)

@@ -22,6 +22,8 @@ RealtimeTTSError
 
 from __future__ import annotations
 
+_BY_CODE: dict[str, type[ServerError]] = {}
+
 
 class RealtimeTTSError(Exception):
     """Base of the tree.
@@ -76,6 +78,9 @@ class MissingDependency(RealtimeTTSError):
 
 class ServerError(RealtimeTTSError):
     code = "server_error"
+
+    def __init_subclass__(cls) -> None:
+        _BY_CODE[cls.code] = cls
 
 
 class InvalidRequest(ServerError):
@@ -186,17 +191,6 @@ class NumericalError(EngineError):
     code = "numerical_error"
 
 
-def _server_errors() -> dict[str, type[ServerError]]:
-    found: dict[str, type[ServerError]] = {}
-    pending: list[type[ServerError]] = [ServerError]
-    while pending:
-        cls = pending.pop(0)
-        found[cls.code] = cls
-        pending.extend(cls.__subclasses__())
-    return found
-
-
-_BY_CODE = _server_errors()
 _BY_STATUS: dict[int, type[ServerError]] = {
     400: InvalidRequest,
     401: Unauthorized,

@@ -60,12 +60,6 @@ class TextSkipped:
 
 
 @dataclass(frozen=True)
-class Flushed:
-    context_id: str
-    flush_id: str | None
-
-
-@dataclass(frozen=True)
 class ContextDone:
     context_id: str
     done: Done
@@ -104,7 +98,6 @@ Event = (
     | PacketReceived
     | WordsReceived
     | TextSkipped
-    | Flushed
     | ContextDone
     | ContextCancelled
     | ContextFailed

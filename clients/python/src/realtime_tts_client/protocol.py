@@ -16,7 +16,9 @@ from realtime_tts_client.errors import (
     ConnectionLost,
     ContextClosed,
     ProtocolError,
+    RealtimeTTSError,
     ResumeGap,
+    ServerError,
     TextTooLong,
     error_from_code,
 )
@@ -27,7 +29,6 @@ from realtime_tts_client.events import (
     ContextRestarted,
     ContextStarted,
     Event,
-    Flushed,
     PacketReceived,
     Refused,
     SessionFailed,
@@ -71,15 +72,17 @@ class ClientProtocol:
         self._handlers: dict[str, Callable[[Fields], None]] = {
             "session.started": self._on_session_started,
             "session.resumed": self._on_session_resumed,
-            "context.started": self._on_context_started,
-            "words": self._on_words,
-            "flushed": self._on_flushed,
-            "context.done": self._on_done,
-            "context.cancelled": self._on_cancelled,
-            "context.failed": self._on_failed,
             "cancel.acknowledged": self._on_acknowledged,
             "error": self._on_error,
             "warning": self._on_warning,
+        }
+        self._sequenced: dict[str, Callable[[ContextRecord, Fields], None]] = {  # messages with a sequence number
+            "context.started": self._on_context_started,
+            "words": self._on_words,
+            "flushed": lambda record, fields: None,
+            "context.done": self._on_done,
+            "context.cancelled": self._on_cancelled,
+            "context.failed": self._on_failed,
         }
 
     # ---- the connection ------------------------------------------------------------------------------------------
@@ -140,13 +143,13 @@ class ClientProtocol:
         if isinstance(limit, int) and num_chars > limit:
             raise TextTooLong(f"a context may have up to {limit} characters: this would make {num_chars}", field="text")
 
-    def flush(self, context_id: str, flush_id: str | None = None) -> None:
+    def flush(self, context_id: str) -> None:
         record = self._contexts.get(context_id)
         if record is None or not record.takes_text:
             return
-        record.flushes.append((record.num_chars, flush_id))
+        record.flushes.append(record.num_chars)
         if self.state is State.READY:
-            self._write(record, *record.text_frames(""), record.frame("flush", flush_id=flush_id))
+            self._write(record, *record.text_frames(""), record.frame("flush"))
 
     def end(self, context_id: str) -> None:
         record = self._contexts.get(context_id)
@@ -166,11 +169,10 @@ class ClientProtocol:
             self._write(record, record.frame("cancel"))
 
     def played(self, context_id: str, played_ms: float) -> None:
-        if context_id in self._contexts:
-            self._contexts[context_id].played_ms = played_ms
+        base_ms = 0.0
+        if (record := self._contexts.get(context_id)) is not None:
+            record.played_ms, base_ms = played_ms, record.base_ms
         if self.state is State.READY:
-            record = self._contexts.get(context_id)
-            base_ms = record.base_ms if record is not None else 0.0
             frame = render("playback", context_id=context_id, played_ms=round(max(0.0, played_ms - base_ms), 3))
             self._outgoing.append((context_id, frame))
 
@@ -193,9 +195,13 @@ class ClientProtocol:
                 self._on_audio(audio)
             return self._events
         fields = Fields.parse(frame)
-        handler = self._handlers.get(fields.text("type"))
-        if handler is not None:
-            handler(fields)
+        kind = fields.text("type")
+        if kind in self._handlers:
+            self._handlers[kind](fields)
+        elif kind in self._sequenced:
+            record = self._contexts.get(fields.text("context_id"))
+            if record is not None and not record.over and record.is_next(fields.integer("sequence")):
+                self._sequenced[kind](record, fields)
         return self._events
 
     def _on_session_started(self, fields: Fields) -> None:
@@ -234,16 +240,13 @@ class ClientProtocol:
         else:
             self._fail(context_id, ResumeGap("the server no longer holds what was missed"))
 
-    def _on_context_started(self, fields: Fields) -> None:
-        context_id, record = self._sequenced(fields)
-        if record is None:
-            return
+    def _on_context_started(self, record: ContextRecord, fields: Fields) -> None:
         record.number, record.audio = fields.integer("number"), fields.audio_format("audio")
-        self._by_number[record.number] = context_id
+        self._by_number[record.number] = record.context_id
         record.voice, record.seed = fields.text("voice"), fields.integer("seed")
         if not record.told:
             record.told = True
-            self._events.append(ContextStarted(context_id, record.voice, record.seed, record.audio))
+            self._events.append(ContextStarted(record.context_id, record.voice, record.seed, record.audio))
 
     def _on_audio(self, frame: AudioFrame) -> None:
         context_id = self._by_number.get(frame.number)
@@ -258,64 +261,41 @@ class ClientProtocol:
             packet = Packet(frame.payload, pts_samples, record.audio.frame_samples, record.audio)
             self._events.append(PacketReceived(context_id, packet))
 
-    def _on_words(self, fields: Fields) -> None:
-        context_id, record = self._sequenced(fields)
-        if record is not None and not record.cancelled:
+    def _on_words(self, record: ContextRecord, fields: Fields) -> None:
+        if not record.cancelled:
             words = tuple(_moved(word, record) for word in fields.words("words"))
             record.words += words
-            self._events.append(WordsReceived(context_id, words))
+            self._events.append(WordsReceived(record.context_id, words))
 
-    def _on_flushed(self, fields: Fields) -> None:
-        context_id, record = self._sequenced(fields)
-        if record is not None and not record.cancelled:
-            self._events.append(Flushed(context_id, fields.optional_text("flush_id")))
-
-    def _on_done(self, fields: Fields) -> None:
-        context_id, record = self._sequenced(fields)
-        if record is None:
-            return
+    def _on_done(self, record: ContextRecord, fields: Fields) -> None:
         record.over = True
-        ttfa_ms = fields.optional_number("ttfa_ms")
-        audio_ms, num_chars = (
-            record.base_ms + fields.number("audio_ms"),
-            record.shift + fields.integer("characters"),
+        audio_ms, num_chars = record.base_ms + fields.number("audio_ms"), record.shift + fields.integer("characters")
+        self._events.append(
+            ContextDone(record.context_id, Done(audio_ms, num_chars, fields.optional_number("ttfa_ms")))
         )
-        done = Done(audio_ms, num_chars, ttfa_ms)
-        self._events.append(ContextDone(context_id, done))
         if not record.cancelled:  # else the answer to the crossing cancel is still expected
-            self._forget(context_id)
+            self._forget(record.context_id)
 
-    def _on_cancelled(self, fields: Fields) -> None:
-        context_id, record = self._sequenced(fields)
-        if record is not None:
-            self._forget(context_id)
-            self._events.append(ContextCancelled(context_id, _spoken(fields, "played_ms", record)))
+    def _on_cancelled(self, record: ContextRecord, fields: Fields) -> None:
+        self._forget(record.context_id)
+        self._events.append(ContextCancelled(record.context_id, _spoken(fields, "played_ms", record)))
 
-    def _on_failed(self, fields: Fields) -> None:
-        context_id, record = self._sequenced(fields)
-        if record is not None:
-            self._forget(context_id)
-            self._events.append(ContextFailed(context_id, _error(fields), _spoken(fields, "audio_ms", record)))
+    def _on_failed(self, record: ContextRecord, fields: Fields) -> None:
+        self._forget(record.context_id)
+        self._events.append(ContextFailed(record.context_id, _error(fields), _spoken(fields, "audio_ms", record)))
 
     def _on_acknowledged(self, fields: Fields) -> None:
-        context_id = fields.optional_text("context_id")
-        if context_id is not None and (record := self._contexts.get(context_id)) is not None:
-            self._forget(context_id)
-            self._events.append(ContextCancelled(context_id, _spoken(fields, "played_ms", record)))
+        if (record := self._contexts.get(fields.optional_text("context_id") or "")) is not None:
+            self._on_cancelled(record, fields)
 
     def _on_error(self, fields: Fields) -> None:
         error, context_id = _error(fields), fields.optional_text("context_id")
-        if self.state is State.RESUMING:
-            if error.code == "session_not_found":
-                self._begin_anew()
-            else:
-                self._events.append(SessionFailed(error))
-            return
-        if self.state is State.STARTING:
+        record = self._contexts.get(context_id or "")
+        if self.state is State.RESUMING and error.code == "session_not_found":
+            self._begin_anew()
+        elif self.state in (State.RESUMING, State.STARTING):
             self._events.append(SessionFailed(error))
-            return
-        record = self._contexts.get(context_id) if context_id is not None else None
-        if context_id is None or record is None:
+        elif context_id is None or record is None:
             self._events.append(Refused(context_id, error))
         elif record.number is None and not record.cancelled:
             self._fail(context_id, error)  # the context was never accepted
@@ -360,20 +340,12 @@ class ClientProtocol:
     def _write(self, record: ContextRecord, *frames: str) -> None:
         self._outgoing.extend((record.context_id, frame) for frame in frames)
 
-    def _sequenced(self, fields: Fields) -> tuple[str, ContextRecord | None]:
-        """Return a message's context id and record; None for a context that is unknown or over, or for a duplicate."""
-        context_id = fields.text("context_id")
-        record = self._contexts.get(context_id)
-        if record is None or record.over or not record.is_next(fields.integer("sequence")):
-            return context_id, None
-        return context_id, record
-
     def _forget(self, context_id: str) -> None:
         record = self._contexts.pop(context_id)
         if record.number is not None:
             self._by_number.pop(record.number, None)
 
-    def _fail(self, context_id: str, error: Any) -> None:
+    def _fail(self, context_id: str, error: RealtimeTTSError) -> None:
         self._forget(context_id)
         self._events.append(ContextFailed(context_id, error))
 
@@ -395,7 +367,7 @@ def _moved(word: Word, record: ContextRecord) -> Word:
     return Word(word.text, word.start + chars, word.end + chars, word.start_ms + time_ms, word.end_ms + time_ms)
 
 
-def _error(fields: Fields) -> Any:
+def _error(fields: Fields) -> ServerError:
     return error_from_code(
         fields.text("code"),
         fields.text("message"),

@@ -21,7 +21,7 @@ class ContextRecord:
     Attributes:
         opening: voice, audio and params of the first message.
         pieces, num_chars: text so far.
-        flushes: for each flush, the number of characters before it and its id.
+        flushes: for each flush, the number of characters before it.
         opened: the first message was queued.
         last_sequence: sequence number of the last received message.
         over: the terminal message was received.
@@ -37,7 +37,7 @@ class ContextRecord:
     opening: dict[str, Any]
     pieces: list[str] = field(default_factory=list)
     num_chars: int = 0
-    flushes: list[tuple[int, str | None]] = field(default_factory=list)
+    flushes: list[int] = field(default_factory=list)
     ended: bool = False
     cancelled: bool = False
     opened: bool = False
@@ -76,7 +76,7 @@ class ContextRecord:
             received_ms = self.num_samples * 1000 / self.audio.sample_rate
             begun = [word.start for word in self.words if word.start_ms < received_ms]
             self.base_chars = max([self.base_chars, *begun])
-            self.base_flushes = sum(offset <= self.base_chars for offset, _ in self.flushes)
+            self.base_flushes = sum(offset <= self.base_chars for offset in self.flushes)
             self.base_samples = self.num_samples
             params = {**self.opening.get("params", {}), "seed": self.seed}
             is_markup = is_ssml(self.text, params.get("text_type") or session_text_type)
@@ -111,10 +111,10 @@ class ContextRecord:
         """Return the messages that the server lacks. The arguments, counted from the base, are what it has received."""
         self.opened = self.last_sequence >= 0 or num_chars > 0 or num_flushes > 0 or ended
         text, position, frames = self.reopened + self.text[self.base_chars :], num_chars, []
-        for offset, flush_id in self.flushes[num_flushes + self.base_flushes :]:
+        for offset in self.flushes[num_flushes + self.base_flushes :]:
             end = offset - self.shift
             frames += self.text_frames(text[position:end])
-            frames.append(self.frame("flush", flush_id=flush_id))
+            frames.append(self.frame("flush"))
             position = max(position, end)
         to_end = self.ended and not ended
         if position < len(text) or to_end:

@@ -309,8 +309,8 @@ class Session:
 
     async def _on_packet(self, event: events.PacketReceived) -> None:
         context = self._contexts.get(event.context_id)
-        if context is None:
-            self._abandoned(event.context_id)
+        if context is None:  # it was garbage collected
+            self._protocol.cancel(event.context_id, 0.0)
             return
         context._add_packet(event.packet)
         if context.queued_ms < HIGH_MARK_MS:
@@ -318,10 +318,6 @@ class Session:
         while context.queued_ms > LOW_MARK_MS:  # stop reading the socket until the context is read or cancelled
             context._drained.clear()
             await context._drained.wait()
-
-    def _abandoned(self, context_id: str) -> None:
-        """Cancel a context that was garbage collected."""
-        self._protocol.cancel(context_id, 0.0)
 
     def _on_context_event(self, context: Context, event: events.Event) -> None:
         if isinstance(event, events.ContextStarted):
