@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from realtime_tts.audio.codecs import PACKET_CODECS, STREAM_CODECS, AudioFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams
@@ -81,8 +81,7 @@ class NativeDialect:
                 pack(VERSION, KIND_AUDIO, 0, number, sequence + place, pts + place * step) + payload
                 for place, payload in enumerate(packets.payloads)
             ]
-        name, render = _RENDERERS[type(message)]
-        return (_encode({"type": name, **render(message)}),)
+        return (_encode({"type": _TYPES[type(message)], **_members(message)}),)
 
 
 # ---- client messages ---------------------------------------------------------------------------------------------
@@ -120,13 +119,10 @@ def _parse_audio(fields: Fields) -> AudioFormat | None:
     audio = fields.optional_object("audio")
     if audio is None:
         return None
-    read: Mapping[str, Any] = {
+    read: dict[str, Any] = {
         "codec": audio.optional_text("codec"),
-        "sample_rate": audio.optional_integer("sample_rate"),
-        "frame_ms": audio.optional_integer("frame_ms"),
-        "bitrate": audio.optional_integer("bitrate"),
-        "dtx": audio.optional_boolean("dtx"),
-        "fec": audio.optional_boolean("fec"),
+        **{name: audio.optional_integer(name) for name in ("sample_rate", "frame_ms", "bitrate")},
+        **{name: audio.optional_boolean(name) for name in ("dtx", "fec")},
     }
     given = {name: value for name, value in read.items() if value is not None}
     if given.get("codec") in ("mulaw", "alaw"):
@@ -153,110 +149,45 @@ _PARSERS: dict[str, Callable[[Fields], ClientMessage]] = {
 
 # ---- server messages ---------------------------------------------------------------------------------------------
 
-
-def _ms(value: float) -> float:
-    """Return a time in milliseconds, rounded to microseconds."""
-    return round(value, 3)
-
-
-def _audio(audio: AudioFormat) -> dict[str, Any]:
-    rendered: dict[str, Any] = {"codec": audio.codec, "sample_rate": audio.sample_rate, "frame_ms": audio.frame_ms}
-    if audio.codec == "opus":
-        rendered |= {"bitrate": audio.bitrate, "dtx": audio.dtx, "fec": audio.fec}
-    return rendered
-
-
-def _render_started(m: SessionStarted) -> dict[str, Any]:
-    params, limits = m.params, m.limits
-    return {
-        "session_id": m.session_id,
-        "model": m.model,
-        "voice": m.voice,
-        "audio": _audio(m.audio),
-        "params": {name: params.get(name) for name in _TOLD_PARAMS},
-        "limits": {name: getattr(limits, name) for name in limits.__slots__},
-    }
-
-
+_TYPES: dict[type[ServerMessage], str] = {
+    SessionStarted: "session.started",
+    SessionResumed: "session.resumed",
+    ContextStarted: "context.started",
+    Words: "words",
+    Flushed: "flushed",
+    ContextDone: "context.done",
+    ContextCancelled: "context.cancelled",
+    ContextFailed: "context.failed",
+    CancelAcknowledged: "cancel.acknowledged",
+    ErrorMessage: "error",
+    WarningMessage: "warning",
+    KeepAlive: "keepalive",
+    Pong: "pong",
+}
+_NOT_SENT = ("by_client", "measured")
 # Without the lexicon, which may be long and which the client has sent.
 _TOLD_PARAMS = [name for name in SPEECH_PARAMS if name != "lexicon"]
 
 
-def _render_resumed(m: SessionResumed) -> dict[str, Any]:
-    contexts = [
-        {
-            "context_id": c.context_id,
-            "state": c.state,
-            "number": c.number,
-            "received_chars": c.received_chars,
-            "ended": c.ended,
-            "num_flushes": c.num_flushes,
-        }
-        for c in m.contexts
-    ]
-    return {"session_id": m.session_id, "contexts": contexts}
+def _rendered(value: object) -> object:
+    """Return a value of a message for JSON: a dataclass as an object, a time rounded to microseconds."""
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, tuple):
+        return [_rendered(each) for each in value]
+    return _members(value) if dataclasses.is_dataclass(value) else value
 
 
-def _render_context_started(m: ContextStarted) -> dict[str, Any]:
-    return {**_of(m), "number": m.number, "voice": m.voice, "seed": m.seed, "audio": _audio(m.audio)}
-
-
-def _render_words(m: Words) -> dict[str, Any]:
-    words = [
-        {"text": w.text, "start": w.start, "end": w.end, "start_ms": _ms(w.start_ms), "end_ms": _ms(w.end_ms)}
-        for w in m.words
-    ]
-    timing = "measured" if all(w.measured for w in m.words) else "estimated"
-    return {**_of(m), "timing": timing, "words": words}
-
-
-def _render_done(m: ContextDone) -> dict[str, Any]:
-    ttfa_ms = None if m.ttfa_ms is None else _ms(m.ttfa_ms)
-    return {**_of(m), "audio_ms": _ms(m.audio_ms), "characters": m.characters, "ttfa_ms": ttfa_ms}
-
-
-def _render_cancelled(m: ContextCancelled) -> dict[str, Any]:
-    return {**_of(m), "played_ms": _ms(m.played_ms), "spoken_text": m.spoken_text, "spoken_chars": m.spoken_chars}
-
-
-def _render_failed(m: ContextFailed) -> dict[str, Any]:
-    error = {"code": m.code, "message": m.message, "retryable": m.retryable}
-    heard = {"audio_ms": _ms(m.audio_ms), "spoken_text": m.spoken_text, "spoken_chars": m.spoken_chars}
-    return {**_of(m), **error, **heard}
-
-
-def _render_acknowledged(m: CancelAcknowledged) -> dict[str, Any]:
-    heard = {"played_ms": _ms(m.played_ms), "spoken_text": m.spoken_text, "spoken_chars": m.spoken_chars}
-    return {"context_id": m.context_id, "state": m.state, **heard}
-
-
-def _render_error(m: ErrorMessage) -> dict[str, Any]:
-    retry_after_s = None if m.retry_after_s is None else round(m.retry_after_s, 3)
-    named = {"context_id": m.context_id, "field": m.field, "retry_after_s": retry_after_s}
-    given = {name: value for name, value in named.items() if value is not None}
-    return {"code": m.code, "message": m.message, "retryable": m.retryable, **given}
-
-
-def _render_warning(m: WarningMessage) -> dict[str, Any]:
-    return {"context_id": m.context_id, "code": m.code, "message": m.message, "spans": [list(span) for span in m.spans]}
-
-
-def _of(m: Any) -> dict[str, Any]:
-    return {"context_id": m.context_id, "sequence": m.sequence}
-
-
-_RENDERERS: dict[type[Any], tuple[str, Callable[[Any], dict[str, Any]]]] = {
-    SessionStarted: ("session.started", _render_started),
-    SessionResumed: ("session.resumed", _render_resumed),
-    ContextStarted: ("context.started", _render_context_started),
-    Words: ("words", _render_words),
-    Flushed: ("flushed", lambda m: {**_of(m), "flush_id": m.flush_id, "audio_ms": _ms(m.audio_ms)}),
-    ContextDone: ("context.done", _render_done),
-    ContextCancelled: ("context.cancelled", _render_cancelled),
-    ContextFailed: ("context.failed", _render_failed),
-    CancelAcknowledged: ("cancel.acknowledged", _render_acknowledged),
-    ErrorMessage: ("error", _render_error),
-    WarningMessage: ("warning", _render_warning),
-    KeepAlive: ("keepalive", lambda m: {"context_ids": list(m.context_ids)}),
-    Pong: ("pong", lambda m: {"id": m.id}),
-}
+def _members(value: object) -> dict[str, object]:
+    assert dataclasses.is_dataclass(value)
+    names = (field.name for field in dataclasses.fields(value))
+    members = {name: _rendered(getattr(value, name)) for name in names if name not in _NOT_SENT}
+    if isinstance(value, SessionStarted):
+        members["params"] = {name: value.params.get(name) for name in _TOLD_PARAMS}
+    elif isinstance(value, Words):
+        members["timing"] = "measured" if all(word.measured for word in value.words) else "estimated"
+    elif isinstance(value, ErrorMessage):
+        return {name: member for name, member in members.items() if member is not None}
+    elif isinstance(value, AudioFormat) and value.codec != "opus":
+        return {name: members[name] for name in ("codec", "sample_rate", "frame_ms")}
+    return members
