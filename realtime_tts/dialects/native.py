@@ -9,6 +9,7 @@ import dataclasses
 import json
 import struct
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from realtime_tts.audio.codecs import PACKET_CODECS, STREAM_CODECS, AudioFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams

@@ -1,16 +1,18 @@
-"""Request for speech over plain HTTP, independent of the dialect."""
+"""Speech over plain HTTP, independent of the dialect: the request, the parts of the answer, and how they are rendered."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
 from realtime_tts.dialects.json_input import Fields
 from realtime_tts.dialects.voice_request import VoiceRequest
+from realtime_tts.errors import RealtimeTTSError
+from realtime_tts.session.messages import TimedWord
 
 _MAX_NAMES, _MAX_NAME_CHARS = 8, 64  # in a notice
 
@@ -34,6 +36,51 @@ class SpeechRequest:
     own_voice: VoiceRequest | None = None
     notices: tuple[str, ...] = ()
     dictionaries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Next part of the speech.
+
+    Attributes:
+        data: the stream's next bytes; empty while an encoder buffers them.
+        words: words that begin in it or shortly after, each once, in order; empty if they were not requested.
+        audio_ms: duration of the speech so far, this chunk included.
+    """
+
+    data: bytes
+    words: tuple[TimedWord, ...]
+    audio_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Totals of a finished speech: characters of the text, duration in ms, and the model's patches."""
+
+    characters: int
+    audio_ms: float
+    patches: int
+
+
+class Rendering(Protocol):
+    """Format of the speech in a dialect. One object for each answer; it may keep state.
+
+    The answer begins with the first bytes of output; an error before them is answered with its status.
+    """
+
+    @property
+    def content_type(self) -> str: ...
+
+    @property
+    def wants_words(self) -> bool: ...
+
+    def chunk(self, chunk: Chunk) -> bytes: ...
+
+    def end(self, total: Total) -> bytes: ...
+
+    def error(self, error: RealtimeTTSError) -> bytes:
+        """Return the last bytes before the connection is closed; b"" if the format has no error message."""
+        ...
 
 
 _READERS: dict[Any, Callable[[Fields, str], object]] = {

@@ -15,15 +15,17 @@ from hypothesis import strategies as st
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.dialects.elevenlabs.catalogue import model_entries, voice_entry
 from realtime_tts.dialects.elevenlabs.speech import TimedLines, TimedObject, parse_request
+from realtime_tts.dialects.speech_request import Chunk, Total
 from realtime_tts.errors import EngineLost, InvalidRequest
 from realtime_tts.session.messages import TimedWord
 
 TEXT = "Hello there. Bye!"
-WORDS = [
+WORDS = (
     TimedWord("Hello", 0, 5, 100, 400),
     TimedWord("there.", 6, 12, 500, 900),
     TimedWord("Bye!", 13, 17, 1000, 1200),
-]
+)
+END = Total(17, 1300, 0)
 
 
 def parsed(**fields: Any):
@@ -99,10 +101,10 @@ def test_any_body_is_read_or_refused(body: bytes) -> None:
 def test_lines_have_sound_and_what_begins_in_it() -> None:
     answer = TimedLines(TEXT)
     lines = [
-        answer.line(b"\x01" * 5, WORDS[:2]),
-        answer.line(b"", []),
-        answer.line(b"\x02", WORDS[2:]),
-        answer.last(1300),
+        answer.chunk(Chunk(b"\x01" * 5, WORDS[:2], 0)),
+        answer.chunk(Chunk(b"", (), 0)),
+        answer.chunk(Chunk(b"\x02", WORDS[2:], 0)),
+        answer.end(END),
     ]
     read = [json.loads(line) for line in lines if line]
     assert [base64.b64decode(line["audio_base64"]) for line in read] == [b"\x01" * 5, b"\x02"]
@@ -117,16 +119,16 @@ def test_lines_have_sound_and_what_begins_in_it() -> None:
 
 def test_what_no_word_has_comes_with_the_end() -> None:
     answer = TimedLines("Hi 🙂")
-    assert answer.line(b"", [TimedWord("Hi", 0, 2, 0, 100)])
-    last = json.loads(answer.last(400))
+    assert answer.chunk(Chunk(b"", (TimedWord("Hi", 0, 2, 0, 100),), 0))
+    last = json.loads(answer.end(Total(4, 400, 0)))
     assert last == {**last, "audio_base64": ""}
     assert last["alignment"]["characters"] == ["🙂"]
     assert json.loads(answer.error(EngineLost("gone")))["detail"]["message"] == "gone"
 
 
-def whole(pieces: list[bytes], cut: Callable[[int], list[TimedWord]]) -> dict[str, Any]:
+def whole(pieces: list[bytes], cut: Callable[[int], tuple[TimedWord, ...]]) -> dict[str, Any]:
     answer = TimedObject(TEXT)
-    told = b"".join(answer.piece(piece, cut(index)) for index, piece in enumerate(pieces)) + answer.last(1300)
+    told = b"".join(answer.chunk(Chunk(piece, cut(index), 0)) for index, piece in enumerate(pieces)) + answer.end(END)
     return dict(json.loads(told))
 
 
@@ -140,7 +142,7 @@ def test_an_object_that_is_made_piece_by_piece_is_one(pieces: list[bytes]) -> No
 
 
 def test_nothing_is_told_before_there_is_sound() -> None:
-    assert TimedObject(TEXT).piece(b"", WORDS[:1]) == b""
+    assert TimedObject(TEXT).chunk(Chunk(b"", WORDS[:1], 0)) == b""
 
 
 def test_models_and_voices_look_as_theirs_do() -> None:

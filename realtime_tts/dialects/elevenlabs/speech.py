@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +15,8 @@ from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_format
 from realtime_tts.dialects.elevenlabs.voice_settings import ignored_settings, parse_speed
 from realtime_tts.dialects.json_input import load_object
-from realtime_tts.dialects.speech_request import SpeechRequest, unknown_field_notices
+from realtime_tts.dialects.speech_request import Chunk, SpeechRequest, Total, unknown_field_notices
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError
-from realtime_tts.session.messages import TimedWord
 
 # Fields without effect: no notice for these, which clients send by default; the others in `_IGNORED` get one.
 _WITHOUT_DIFFERENCE = (
@@ -62,19 +61,20 @@ class TimedLines:
     """Answer of JSON lines, each with the next audio and the characters that begin in it or soon after."""
 
     content_type = "application/json"
+    wants_words = True
 
     def __init__(self, text: str) -> None:
         self._times = CharacterTimes()
         self._times.push(text)
 
-    def line(self, data: bytes, words: Sequence[TimedWord]) -> bytes:
+    def chunk(self, chunk: Chunk) -> bytes:
         """Return the next line; b"" without audio and characters."""
-        characters = self._times.place(words) if words else Characters()
-        return _line(data, characters) if data or characters.chars else b""
+        characters = self._times.place(chunk.words) if chunk.words else Characters()
+        return _line(chunk.data, characters) if chunk.data or characters.chars else b""
 
-    def last(self, audio_ms: float) -> bytes:
+    def end(self, total: Total) -> bytes:
         """Return a line with the remaining characters; b"" if there are none."""
-        characters = self._times.finish(audio_ms)
+        characters = self._times.finish(total.audio_ms)
         return _line(b"", characters) if characters.chars else b""
 
     def error(self, error: RealtimeTTSError) -> bytes:
@@ -85,6 +85,7 @@ class TimedObject:
     """Answer of one JSON object, written while audio is produced, so that little of it is kept in memory."""
 
     content_type = "application/json"
+    wants_words = True
 
     def __init__(self, text: str) -> None:
         self._times = CharacterTimes()
@@ -93,18 +94,21 @@ class TimedObject:
         self._rest = b""  # bytes of an incomplete base64 group
         self._opening = b'{"audio_base64":"'
 
-    def piece(self, data: bytes, words: Sequence[TimedWord]) -> bytes:
-        self._characters.extend(self._times.place(words) if words else Characters())
-        data = self._rest + data
+    def chunk(self, chunk: Chunk) -> bytes:
+        self._characters.extend(self._times.place(chunk.words) if chunk.words else Characters())
+        data = self._rest + chunk.data
         whole = len(data) - len(data) % 3
         self._rest = data[whole:]
         return self._opened(base64.b64encode(data[:whole])) if whole else b""
 
-    def last(self, audio_ms: float) -> bytes:
-        self._characters.extend(self._times.finish(audio_ms))
+    def end(self, total: Total) -> bytes:
+        self._characters.extend(self._times.finish(total.audio_ms))
         times = _dumped(_alignment(self._characters))
         end = base64.b64encode(self._rest) + b'","alignment":' + times + b',"normalized_alignment":' + times + b"}"
         return self._opened(end)
+
+    def error(self, error: RealtimeTTSError) -> bytes:
+        return b""
 
     def _opened(self, data: bytes) -> bytes:
         opening, self._opening = self._opening, b""

@@ -13,10 +13,9 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 
 from realtime_tts.audio.speech_stream import SpeechStream
-from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.dialects.speech_request import Chunk, SpeechRequest, Total
 from realtime_tts.errors import Draining, RealtimeTTSError, TextTooLong, VoiceNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
@@ -34,30 +33,6 @@ from realtime_tts.text.planner import Segment
 from realtime_tts.text.skipped import describe_skipped
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Next part of the speech.
-
-    Attributes:
-        data: the stream's next bytes; empty while an encoder buffers them.
-        words: words that begin in it or shortly after, each once, in order; empty if they were not requested.
-        audio_ms: duration of the speech so far, this chunk included.
-    """
-
-    data: bytes
-    words: tuple[TimedWord, ...]
-    audio_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Total:
-    """Totals of a finished speech: characters of the text, duration in ms, and the model's patches."""
-
-    characters: int
-    audio_ms: float
-    patches: int
 
 
 class Outcome(enum.Enum):

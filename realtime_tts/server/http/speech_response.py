@@ -7,19 +7,18 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Iterator
-from typing import Protocol
 
 from fastapi import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.dialects.speech_request import Chunk, Rendering, SpeechRequest, Total
 from realtime_tts.errors import InternalError, RealtimeTTSError, RequestTooLarge, TextTooLong
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.dictionaries import with_dictionaries
 from realtime_tts.server.http.routes import read_bounded
-from realtime_tts.server.http.speech import Chunk, HttpSpeech, Outcome, Total, ignores_instructions
+from realtime_tts.server.http.speech import HttpSpeech, Outcome, ignores_instructions
 from realtime_tts.server.logs import log_crash
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, RequestProtocol
 
@@ -31,27 +30,6 @@ _BODY_BYTES_BESIDE = 16 * 1024
 MAX_RECORDINGS_BODY_BYTES = 4 * 1024 * 1024  # a minute at 24 kHz; larger ones come as a form
 _MAX_NAME_CHARS = 64
 _NOTICE = "realtime-tts-notice"
-
-
-class Rendering(Protocol):
-    """Format of the speech in a dialect. One object for each answer; it may keep state.
-
-    The answer begins with the first bytes of output; an error before them is answered with its status.
-    """
-
-    @property
-    def content_type(self) -> str: ...
-
-    @property
-    def wants_words(self) -> bool: ...
-
-    def chunk(self, chunk: Chunk) -> bytes: ...
-
-    def end(self, total: Total) -> bytes: ...
-
-    def error(self, error: RealtimeTTSError) -> bytes:
-        """Return the last bytes before the connection is closed; b"" if the format has no error message."""
-        ...
 
 
 class PlainAudio:

@@ -15,6 +15,7 @@ from realtime_tts.dialects.cartesia.requests import CartesiaSpeech, parse_speech
 from realtime_tts.dialects.cartesia.stream import CartesiaDialect
 from realtime_tts.dialects.cartesia.voices import CLONE_FIELDS, metadata, parse_clone, voice_entry, voices_page
 from realtime_tts.dialects.json_input import load_object
+from realtime_tts.dialects.speech_request import Chunk, Total
 from realtime_tts.errors import RealtimeTTSError, VoiceNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
@@ -23,7 +24,6 @@ from realtime_tts.server.http.catalogue import added_voice
 from realtime_tts.server.http.problems import answers_in_with_id, problem_response
 from realtime_tts.server.http.request_ids import request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
-from realtime_tts.server.http.speech import Chunk, Total
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import cartesia_dictionaries

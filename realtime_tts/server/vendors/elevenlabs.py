@@ -9,15 +9,14 @@ from fastapi import APIRouter, Depends, Request, Response, WebSocket
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.speech import TimedLines, TimedObject, parse_request
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect, read_key, refusal
-from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.dialects.speech_request import Rendering, SpeechRequest
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.problems import answers_in, problem_response
 from realtime_tts.server.http.request_ids import request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway
-from realtime_tts.server.http.speech import Chunk, Total
-from realtime_tts.server.http.speech_response import Rendering, read_speech_body, speech_response
+from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.first_message_key import with_key_of_first_message
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import elevenlabs_account, elevenlabs_dictionaries, elevenlabs_voices
@@ -74,29 +73,6 @@ async def _with_key(websocket: WebSocket, gateway: Gateway) -> WebSocket | None:
 # ---- speech over plain HTTP ------------------------------------------------------------------------------------------
 
 
-class _Lines(TimedLines):
-    wants_words = True
-
-    def chunk(self, chunk: Chunk) -> bytes:
-        return self.line(chunk.data, chunk.words)
-
-    def end(self, total: Total) -> bytes:
-        return self.last(total.audio_ms)
-
-
-class _Object(TimedObject):
-    wants_words = True
-
-    def chunk(self, chunk: Chunk) -> bytes:
-        return self.piece(chunk.data, chunk.words)
-
-    def end(self, total: Total) -> bytes:
-        return self.last(total.audio_ms)
-
-    def error(self, error: RealtimeTTSError) -> bytes:
-        return b""
-
-
 @speech.post("", summary="Speak a text", response_class=Response)
 @speech.post("/stream", summary="Speak a text", response_class=Response)
 async def speak(request: Request, voice: str, client: KnownClient) -> Response:
@@ -106,13 +82,13 @@ async def speak(request: Request, voice: str, client: KnownClient) -> Response:
 @speech.post("/with-timestamps", summary="Speech with times of characters")
 async def speak_with_times(request: Request, voice: str, client: KnownClient) -> Response:
     wanted = await _wanted(request, voice, client)
-    return await _answer(request, client, wanted, _Object(wanted.text))
+    return await _answer(request, client, wanted, TimedObject(wanted.text))
 
 
 @speech.post("/stream/with-timestamps", summary="Speech with times of characters, as it is made")
 async def stream_with_times(request: Request, voice: str, client: KnownClient) -> Response:
     wanted = await _wanted(request, voice, client)
-    return await _answer(request, client, wanted, _Lines(wanted.text))
+    return await _answer(request, client, wanted, TimedLines(wanted.text))
 
 
 async def _wanted(request: Request, voice: str, client: Client) -> SpeechRequest:

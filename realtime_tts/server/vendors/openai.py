@@ -12,13 +12,13 @@ from pydantic import BaseModel
 
 from realtime_tts import __version__
 from realtime_tts.dialects import openai
+from realtime_tts.dialects.speech_request import Chunk, Total
 from realtime_tts.dialects.voice_request import YES, VoiceRequest
 from realtime_tts.errors import ModelNotFound, RealtimeTTSError
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.problems import answers_in, error_code, problem_response
 from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway, is_form
-from realtime_tts.server.http.speech import Chunk, Total
 from realtime_tts.server.http.speech_response import (
     max_speech_body_bytes,
     read_recordings_body,

@@ -21,12 +21,11 @@ from stream_client import open_stream
 from realtime_tts.audio.filters import StreamResampler
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SpeechParams
-from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.dialects.speech_request import Chunk, SpeechRequest, Total
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.admission.auth import create_key
 from realtime_tts.server.http import speech_response
 from realtime_tts.server.http.routes import authorize, get_gateway
-from realtime_tts.server.http.speech import Chunk, Total
 from realtime_tts.server.http.speech_response import SpeechResponse
 
 MakeGateway = Callable[..., GatewayHarness]
