@@ -1,4 +1,4 @@
-"""Speech over plain HTTP, independent of the dialect: the request, the parts of the answer, and how they are rendered."""
+"""Speech over plain HTTP, independent of the dialect: the request, and the rendering of the answer."""
 
 from __future__ import annotations
 
