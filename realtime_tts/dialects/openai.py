@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+from typing_extensions import TypedDict
 
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams
@@ -135,7 +137,20 @@ def _parse_params(fields: Fields) -> SpeechParams:
 # ---- answers -----------------------------------------------------------------------------------------------------
 
 
-def problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
+class OpenAIErrorDetail(TypedDict):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIError(TypedDict):
+    """Body of every error response."""
+
+    error: OpenAIErrorDetail
+
+
+def problem(error: RealtimeTTSError, request_id: str = "") -> tuple[int, OpenAIError]:
     """Return the status and the body of an error."""
     status = error.http_status
     is_too_long = isinstance(error, TextTooLong)
@@ -143,8 +158,7 @@ def problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
         status = 400
     param = "input" if error.field == "text" else (error.field or "").removeprefix("params.") or None
     code = "string_above_max_length" if is_too_long and param == "input" else error.code
-    body = {"message": error.message, "type": _error_type(error), "param": param, "code": code}
-    return status, {"error": body}
+    return status, {"error": {"message": error.message, "type": _error_type(error), "param": param, "code": code}}
 
 
 def _error_type(error: RealtimeTTSError) -> str:
@@ -171,67 +185,3 @@ def error_event(error: RealtimeTTSError) -> bytes:
 
 def _event(content: Mapping[str, Any]) -> bytes:
     return f"data: {json.dumps(content, separators=(',', ':'))}\n\n".encode()
-
-
-def model_entry(model_id: str, created: int) -> dict[str, Any]:
-    """Return a model's description. `created`: Unix time in seconds."""
-    return {"id": model_id, "object": "model", "created": created, "owned_by": "realtime-tts"}
-
-
-# ---- voices ------------------------------------------------------------------------------------------------------
-
-
-def parse_prompt_voice(body: bytes) -> VoiceRequest:
-    """Parse a JSON `POST /v1/audio/voices`, for a voice by its description.
-
-    Raises:
-        InvalidMessage: see `parse_request`. InvalidRequest: the type needs a form with a recording.
-    """
-    fields = load_object(body, len(body))
-    values = {name: fields.optional_text(name) or "" for name in ("type", "name", "prompt")}
-    return prompt_voice(values)
-
-
-def prompt_voice(fields: Mapping[str, str]) -> VoiceRequest:
-    """Return the voice to make from a description. Raises InvalidRequest for another type or an empty prompt."""
-    if fields.get("type") != "prompt":
-        raise InvalidRequest("type must be prompt, or the voice be sent as a form with an audio_sample", field="type")
-    if not fields.get("prompt", "").strip():
-        raise InvalidRequest("prompt is empty", field="prompt")
-    return VoiceRequest(name=fields.get("name", ""), instructions=fields["prompt"])
-
-
-def voice_entry(voice: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a voice in OpenAI's form, from its native entry."""
-    prompt = voice["instructions"]
-    return {
-        "id": voice["id"],
-        "object": "audio.voice",
-        "created_at": int(voice["created_at"]),
-        "name": voice["name"],
-        "type": "audio_sample" if prompt is None else "prompt",
-        **({} if prompt is None else {"prompt": prompt}),
-    }
-
-
-def deleted_entry(kind: str, id_: str) -> dict[str, Any]:
-    return {"id": id_, "object": kind, "deleted": True}
-
-
-def consent_entry(id_: str, name: str, language: str, created_at: float) -> dict[str, Any]:
-    return {
-        "id": id_,
-        "object": "audio.voice_consent",
-        "created_at": int(created_at),
-        "language": language,
-        "name": name,
-    }
-
-
-def page_of(entries: Sequence[dict[str, Any]], after: str | None, limit: int) -> dict[str, Any]:
-    """Return a page of at most `limit` entries, after the entry with the id `after`."""
-    ids = [entry["id"] for entry in entries]
-    rest = entries[ids.index(after) + 1 :] if after in ids else entries
-    page = rest[:limit]
-    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
-    return {"object": "list", "data": list(page), "has_more": len(rest) > limit, **ends}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from realtime_tts.dialects.json_input import Fields
@@ -36,6 +37,21 @@ class VoiceRequest:
     consent_by: str = ""
     consent_scope: str = ""
     ttl_s: float | None = None
+
+    @classmethod
+    def of_form(
+        cls, fields: Mapping[str, str], reference: Sequence[bytes] = (), prompt: bytes = b"", ttl_s: float | None = None
+    ) -> VoiceRequest:
+        """Return the request in the fields of a form and its recordings."""
+        names = ("name", "description", "language", "instructions", "consent_by", "consent_scope")
+        return cls(
+            **{name: fields.get(name, "") for name in names},
+            prompt_text=fields.get("prompt_text") or None,
+            consent=fields.get("consent", "").lower() in YES,
+            reference=tuple(reference),
+            prompt=prompt,
+            ttl_s=ttl_s,
+        )
 
     @property
     def has_recordings(self) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 
-from fastapi import Depends, FastAPI, WebSocket
+from fastapi import Depends, FastAPI, HTTPException, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
 
 from realtime_tts import __version__
@@ -14,16 +15,16 @@ from realtime_tts.dialects.native import NativeDialect
 from realtime_tts.server.admission.auth import is_loopback
 from realtime_tts.server.admission.peers import Peers
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http import adapters, routes
+from realtime_tts.server.http import adapters, browser_tokens, routes
 from realtime_tts.server.http.docs_page import mount_docs
-from realtime_tts.server.http.problems import install_problem_handlers, not_found_response
+from realtime_tts.server.http.problems import install_problem_handlers
 from realtime_tts.server.http.request_ids import RequestIds
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import cartesia, deepgram, elevenlabs, openai
 from realtime_tts.server.voices import routes as voice_routes
 from realtime_tts.workers.client import EngineClient
 
-_DIALECTS = (openai.router, cartesia.router, elevenlabs.router, deepgram.router)
+DIALECTS = [openai.router, cartesia.router, elevenlabs.router, deepgram.router]  # of other services
 _DESCRIPTION = (
     "Text deltas in, speech out. Live speech goes over the WebSocket `/v1/stream` (docs/protocol/native.md), a whole "
     "text also over plain HTTP; clients of other services find here what they know (docs/guides/clients.md)."
@@ -74,19 +75,19 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
     # Load balancers send no key and receive counts and device states only; pages of other origins are refused.
     app.include_router(routes.readiness, dependencies=[Depends(routes.check_origin)])
     # Before the native routes: a dialect shares some of their paths and matches requests with its own kind of key.
-    for router in _DIALECTS:
+    for router in DIALECTS:
         app.include_router(router)
     app.include_router(routes.catalogue)
     app.include_router(voice_routes.voices)
     app.include_router(adapters.adapters)
     app.include_router(routes.stream)
-    app.include_router(routes.tokens)
+    app.include_router(browser_tokens.tokens)
     if metrics_on_main_port(settings):
         app.include_router(routes.metrics, dependencies=routes.NEEDS_KEY, responses=routes.UNAUTHORIZED)
 
     @app.websocket("/{path:path}")
     async def elsewhere(websocket: WebSocket) -> None:
-        await websocket.send_denial_response(not_found_response())
+        raise HTTPException(HTTPStatus.NOT_FOUND)
 
     mount_docs(app)
     routes.mount_playground(app)

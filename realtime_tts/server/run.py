@@ -242,7 +242,7 @@ def describe(server: GatewayServer) -> dict[str, str]:
     """Return the rows to print when the server is ready, by their names."""
     catalogue, address = server.gateway.catalogue, server.address
     ready = catalogue.ready
-    names = ", ".join(voice["id"] for voice in catalogue.voices()["voices"])
+    names = ", ".join(voice.id for voice in catalogue.voices().voices)
     needs_key = server.gateway.admission.authenticator.required
     rows = {
         "Playground": address.url,

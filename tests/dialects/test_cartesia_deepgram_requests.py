@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -13,11 +13,11 @@ from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.dialects.cartesia import requests as cartesia
 from realtime_tts.dialects.cartesia.errors import cartesia_problem
-from realtime_tts.dialects.cartesia.voices import voice_entry, voices_page
 from realtime_tts.dialects.deepgram import requests as deepgram
-from realtime_tts.dialects.deepgram.errors import deepgram_problem
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import InvalidRequest, Overloaded, UnsupportedAudioFormat
+from realtime_tts.server.http.schemas import Voice
+from realtime_tts.server.vendors.cartesia_voices import page_of, voice_entry, voices_with
 
 WAV = {"container": "wav", "encoding": "pcm_f32le", "sample_rate": 44_100}
 
@@ -117,42 +117,43 @@ def test_deepgram_asks_for_what_cannot_be(query: dict[str, str]) -> None:
 def test_errors_name_the_request() -> None:
     status, told = cartesia_problem(Overloaded("full"), "r1")
     assert (status, told["error_code"], told["request_id"]) == (503, "concurrency_limited", "r1")
-    assert deepgram_problem(Overloaded("full"), "r1") == (
+    assert deepgram.deepgram_problem(Overloaded("full"), "r1") == (
         503,
         {"err_code": "overloaded", "err_msg": "full", "request_id": "r1"},
     )
 
 
-ABOUT = {"id": "voice-1", "kind": "model", "description": "Warm", "language": "en"}
+def voice(name: str, kind: Literal["model", "cloned"] = "model", created_at: float | None = None) -> Voice:
+    return Voice(id=name, name=name, kind=kind, description="Warm", language="en", default=False, created_at=created_at)
 
 
 @pytest.mark.parametrize(("kind", "access", "is_own"), [("model", "public", False), ("cloned", "private", True)])
-def test_a_voice_is_ones_own_or_everybodys(kind: str, access: str, is_own: bool) -> None:
-    entry = voice_entry({**ABOUT, "name": "v", "kind": kind, "created_at": 0.0}, 7)
+def test_a_voice_is_ones_own_or_everybodys(kind: Literal["model", "cloned"], access: str, is_own: bool) -> None:
+    entry = voice_entry(voice("v", kind, 0.0), 7)
     assert (entry["access"], entry["is_owner"], entry["created_at"]) == (access, is_own, "1970-01-01T00:00:00Z")
     assert entry["locales"] == [{"locale": "en", "is_native": True}]
 
 
 @given(st.integers(0, 9), st.integers(1, 4))
 def test_pages_hold_every_voice_once_in_both_directions(num_voices: int, limit: int) -> None:
-    entries = [voice_entry({**ABOUT, "id": f"v{index}", "name": f"v{index}"}, 0) for index in range(num_voices)]
+    entries = [voice_entry(voice(f"v{index}"), 0) for index in range(num_voices)]
     forth: list[dict[str, Any]] = []
-    page = voices_page(entries, limit, None, None, "")
+    page: Any = page_of(entries, limit, None, None)
     forth += page["data"]
     while page["has_more"]:
-        page = voices_page(entries, limit, page["next_page"], None, "")
+        page = page_of(entries, limit, page["next_page"], None)
         forth += page["data"]
     assert forth == entries
     if entries:
         back: list[dict[str, Any]] = [entries[-1]]
-        while data := voices_page(entries, limit, None, back[0]["id"], "")["data"]:
-            back = [*data, *back]
+        while (page := page_of(entries, limit, None, back[0]["id"]))["data"]:
+            back = [*page["data"], *back]
         assert back == entries
+    assert page_of(entries, 9, "unknown", None)["data"] == entries
+    assert page_of(entries, 9, None, "unknown")["data"] == []
 
 
 def test_voices_are_found_by_name_or_description() -> None:
-    entries = [voice_entry({**ABOUT, "id": name, "name": name}, 0) for name in ("Ann", "Bob")]
-    assert voices_page(entries, 9, None, None, "ANN")["data"] == entries[:1]
-    assert voices_page(entries, 9, None, None, "warm")["data"] == entries
-    assert voices_page(entries, 9, "unknown", None, "")["data"] == entries
-    assert voices_page(entries, 9, None, "unknown", "")["data"] == []
+    both = [voice("Ann"), voice("Bob")]
+    assert voices_with("ANN", both) == both[:1]
+    assert voices_with("warm", both) == both

@@ -1,4 +1,4 @@
-"""A new dialect is one file and a route: the toy in `toy_dialect.py` speaks through the gateway as it is."""
+"""A new dialect is a module with its routes and one entry in the registry, as the toy in `toy_dialect.py`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+import toy_dialect
 from gateway_harness import GatewayHarness
-from toy_dialect import mount_toy
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedOK, InvalidStatus
 
+from realtime_tts.server import app
 
-def with_toy(harness: GatewayHarness) -> str:
-    harness.call(lambda: mount_toy(harness.app, harness.gateway))
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "DIALECTS", [*app.DIALECTS, toy_dialect.router])
+
+
+def address_of(harness: GatewayHarness) -> str:
     return harness.ws_url.replace("/v1/stream", "/toy")
 
 
@@ -25,7 +31,7 @@ async def read_until(socket: ClientConnection, last: str) -> list[str | bytes]:
 
 
 async def test_a_toy_dialect_speaks(make_gateway: Callable[..., GatewayHarness]) -> None:
-    url = with_toy(make_gateway())
+    url = address_of(make_gateway())
     async with connect(url, proxy=None) as socket:
         await socket.send("Hello\nthere.\n.")  # three messages
         frames = await read_until(socket, "done")
@@ -37,7 +43,7 @@ async def test_a_toy_dialect_speaks(make_gateway: Callable[..., GatewayHarness])
 
 
 async def test_a_toy_dialect_is_interrupted_and_refused(make_gateway: Callable[..., GatewayHarness]) -> None:
-    url = with_toy(make_gateway())
+    url = address_of(make_gateway())
     async with connect(url, proxy=None) as socket:
         await socket.send("command never.")
         while not isinstance(await socket.recv(), bytes):
@@ -50,7 +56,7 @@ async def test_a_toy_dialect_is_interrupted_and_refused(make_gateway: Callable[.
 
 async def test_a_client_is_welcomed_before_it_says_anything(make_gateway: Callable[..., GatewayHarness]) -> None:
     harness = make_gateway()
-    async with connect(with_toy(harness), proxy=None) as socket:
+    async with connect(address_of(harness), proxy=None) as socket:
         assert await asyncio.wait_for(socket.recv(), 20) == "hello"
         assert harness.usage().sessions == 0
 
@@ -59,7 +65,7 @@ async def test_a_client_is_welcomed_before_it_says_anything(make_gateway: Callab
 async def test_voices_of_another_service_are_spoken_unless_ids_are_strict(
     make_gateway: Callable[..., GatewayHarness], strict: bool, last: str
 ) -> None:
-    url = with_toy(make_gateway(strict_ids=strict))
+    url = address_of(make_gateway(strict_ids=strict))
     async with connect(url + "?voice=alloy", proxy=None) as socket:
         await socket.send("Hello.\n.")
         assert (await read_until(socket, last))[-1] == last
@@ -68,18 +74,18 @@ async def test_voices_of_another_service_are_spoken_unless_ids_are_strict(
 async def test_a_dialect_that_cannot_be_made_refuses_the_handshake_in_its_own_words(
     make_gateway: Callable[..., GatewayHarness],
 ) -> None:
-    url = with_toy(make_gateway())
+    url = address_of(make_gateway())
     with pytest.raises(InvalidStatus) as refused:
         await connect(url + "?voice=", proxy=None)
     assert refused.value.response.status_code == 400
-    assert refused.value.response.body == b"no: an empty voice"
+    assert refused.value.response.body == b'{"no":"an empty voice"}'
     async with connect(url, proxy=None) as socket:
         assert socket.response is not None
         assert socket.response.headers["x-toy"] == "yes"
 
 
 async def test_a_toy_client_leaves_when_it_has_heard_all(make_gateway: Callable[..., GatewayHarness]) -> None:
-    url = with_toy(make_gateway())
+    url = address_of(make_gateway())
     async with connect(url, proxy=None) as socket:
         await socket.send("Hello.\n.\nbye")
         assert (await read_until(socket, "done"))[-1] == "done"
@@ -91,7 +97,7 @@ async def test_what_a_lost_connection_leaves_is_not_kept_where_nobody_can_come_b
     make_gateway: Callable[..., GatewayHarness],
 ) -> None:
     harness = make_gateway()
-    url = with_toy(harness)
+    url = address_of(harness)
     baseline = harness.usage()
     async with connect(url, proxy=None) as socket:
         await socket.send("command never.")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fastapi import FastAPI, Response, WebSocket
-from fastapi.responses import PlainTextResponse
-from starlette.routing import WebSocketRoute
+from fastapi import APIRouter, WebSocket
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.dialects.base import Habits
 from realtime_tts.errors import InvalidMessage, RealtimeTTSError
-from realtime_tts.server.gateway import Gateway
+from realtime_tts.server.http.problems import answers_in
+from realtime_tts.server.http.routes import AnyGateway
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.session.messages import (
     AudioPackets,
@@ -71,15 +70,13 @@ class ToyDialect:
         return [f"error {message.code}"] if isinstance(message, ErrorMessage) else []
 
 
-def refuse(error: RealtimeTTSError) -> Response:
-    return PlainTextResponse(f"no: {error.message}", error.http_status)
+def toy_problem(error: RealtimeTTSError, request_id: str) -> tuple[int, dict[str, object]]:
+    return error.http_status, {"no": error.message}
 
 
-def mount_toy(app: FastAPI, gateway: Gateway) -> None:
-    """The route ``/toy``, before those that take whatever is left."""
+router = APIRouter(dependencies=[answers_in(toy_problem)])
 
-    async def toy(websocket: WebSocket) -> None:
-        voice = websocket.query_params.get("voice")
-        await serve_stream(websocket, gateway, lambda: ToyDialect(voice), refuse=refuse, headers={"x-toy": "yes"})
 
-    app.router.routes.insert(0, WebSocketRoute("/toy", toy))
+@router.websocket("/toy")
+async def toy(websocket: WebSocket, gateway: AnyGateway, voice: str | None = None) -> None:
+    await serve_stream(websocket, gateway, lambda: ToyDialect(voice), headers={"x-toy": "yes"})

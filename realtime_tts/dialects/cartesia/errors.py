@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+
+from typing_extensions import TypedDict
 
 from realtime_tts.errors import RealtimeTTSError, TextTooLong
 
 _BUSY = frozenset({"overloaded", "too_many_contexts", "too_many_sessions"})  # Cartesia has one code for all
 
 
-def cartesia_problem(error: RealtimeTTSError, request_id: str) -> tuple[int, dict[str, Any]]:
+class CartesiaError(TypedDict):
+    """Body of every error response, and the fields of an error event."""
+
+    error_code: str
+    title: str
+    message: str
+    error: str
+    request_id: str
+
+
+def cartesia_problem(error: RealtimeTTSError, request_id: str) -> tuple[int, CartesiaError]:
     """Return the status and the body of an HTTP error response."""
     status = error_status(error.code, error.http_status)
     return status, error_body(error.code, status, error.message, request_id)
@@ -21,7 +32,7 @@ def error_status(code: str, status: int) -> int:
     return HTTPStatus.BAD_REQUEST.value if code == TextTooLong.code else status
 
 
-def error_body(code: str, status: int, message: str, request_id: str) -> dict[str, Any]:
+def error_body(code: str, status: int, message: str, request_id: str) -> CartesiaError:
     title = HTTPStatus(status).phrase
     return {
         "error_code": "concurrency_limited" if code in _BUSY else code,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from typing_extensions import TypedDict
+
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.stream_format import StreamFormat, possible_mp3_bitrate
 from realtime_tts.contract.speech_params import SpeechParams, given
 from realtime_tts.dialects.json_input import load_object
 from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices, unknown_field_notices
-from realtime_tts.errors import InvalidRequest, UnsupportedAudioFormat
+from realtime_tts.errors import InvalidRequest, RealtimeTTSError, UnsupportedAudioFormat
 
 CODECS = {"linear16": "pcm_s16le", "mulaw": "mulaw", "alaw": "alaw"}
 # By encoding: codec, containers (the first one is the default), default rate in Hz and default bit rate.
@@ -28,6 +30,19 @@ _CONTAINERS = {"mp3": "mp3", "flac": "flac", "aac": "adts"}  # names of the cont
 FRAME_MS = 40  # audio in a frame; available as soon as speech begins
 _INTEGER = re.compile(r"[0-9]{1,9}")
 _NUMBER = re.compile(r"[0-9]{1,4}(\.[0-9]{1,9})?")
+
+
+class DeepgramError(TypedDict):
+    """Body of every error response."""
+
+    err_code: str
+    err_msg: str
+    request_id: str
+
+
+def deepgram_problem(error: RealtimeTTSError, request_id: str) -> tuple[int, DeepgramError]:
+    """Return the status and the body of an HTTP error response."""
+    return error.http_status, {"err_code": error.code, "err_msg": error.message, "request_id": request_id}
 
 
 def read_raw_format(query: Mapping[str, str]) -> AudioFormat:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing_extensions import TypedDict
 
 from realtime_tts.errors import RealtimeTTSError, TextTooLong
 
@@ -25,7 +25,18 @@ def error_status(code: str) -> str:
     return _STATUSES.get(code, code)
 
 
-def elevenlabs_problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
+class ElevenLabsErrorDetail(TypedDict):
+    status: str
+    message: str
+
+
+class ElevenLabsError(TypedDict):
+    """Body of every error response."""
+
+    detail: ElevenLabsErrorDetail
+
+
+def elevenlabs_problem(error: RealtimeTTSError, request_id: str = "") -> tuple[int, ElevenLabsError]:
     """Return the status and the body of an HTTP error response."""
     status = 400 if isinstance(error, TextTooLong) else error.http_status
     return status, {"detail": {"status": error_status(error.code), "message": error.message}}

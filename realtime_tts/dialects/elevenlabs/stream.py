@@ -21,7 +21,7 @@ from realtime_tts.dialects.elevenlabs.errors import error_status
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packet_format
 from realtime_tts.dialects.elevenlabs.voice_settings import parse_speed
 from realtime_tts.dialects.json_input import Fields, load_object
-from realtime_tts.errors import InvalidRequest
+from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 from realtime_tts.session.messages import (
     AudioPackets,
     CancelRequest,
@@ -289,10 +289,9 @@ def read_key(frame: str | bytes, max_bytes: int) -> str:
     return key.partition(" ")[2].strip() if key.lower().startswith("bearer ") else key
 
 
-def refusal(problem: bytes) -> str:
-    """Return the error message for a refusal after an accepted handshake, from the body of the HTTP error."""
-    detail = json.loads(problem)["detail"]
-    return _dumped({"message": detail["message"], "error": detail["status"], "code": _POLICY_VIOLATION})
+def refusal(error: RealtimeTTSError) -> str:
+    """Return the error message for a refusal after an accepted handshake."""
+    return _dumped(_error(error.code, error.message))
 
 
 def _error(code: str, text: str) -> dict[str, Any]:

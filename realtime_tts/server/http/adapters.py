@@ -11,14 +11,14 @@ from fastapi import APIRouter, Depends, Request, Response
 from realtime_tts.errors import Forbidden
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.http import schemas
-from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway, problems, read_body
+from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, problems, read_body, takes
 from realtime_tts.server.logs import log_event
 from realtime_tts.speech.adapters import LoadedAdapter
 
 logger = logging.getLogger(__name__)
 
 
-def _key_holder(client: Annotated[Client, Depends(authorize)]) -> Client:
+async def _key_holder(client: AnyClient) -> Client:
     if client.token:
         raise Forbidden("adapters are loaded and unloaded with an API key, not with a token")
     return client
@@ -32,8 +32,8 @@ _FORBIDDEN = "requested with a token, or the server has no --adapters-dir"
 
 
 @adapters.get("", summary="Loaded adapters")
-async def list_adapters(request: Request) -> schemas.AdapterList:
-    return schemas.AdapterList(adapters=[_described(adapter) for adapter in get_gateway(request).adapters.loaded])
+async def list_adapters(gateway: AnyGateway) -> schemas.AdapterList:
+    return schemas.AdapterList(adapters=[_described(adapter) for adapter in gateway.adapters.loaded])
 
 
 @adapters.post(
@@ -41,9 +41,7 @@ async def list_adapters(request: Request) -> schemas.AdapterList:
     summary="Load an adapter",
     description="Load the adapter in the directory of this name in the server's `adapters_dir` on every worker.",
     status_code=HTTPStatus.CREATED,
-    openapi_extra={
-        "requestBody": {"content": {"application/json": {"schema": schemas.AdapterName.model_json_schema()}}}
-    },
+    openapi_extra=takes(schemas.AdapterName),
     responses=problems(
         bad_request="an invalid field",
         forbidden=_FORBIDDEN,
@@ -53,9 +51,8 @@ async def list_adapters(request: Request) -> schemas.AdapterList:
         service_unavailable="no worker is ready",
     ),
 )
-async def load_adapter(request: Request, client: KeyHolder) -> schemas.Adapter:
+async def load_adapter(request: Request, gateway: AnyGateway, client: KeyHolder) -> schemas.Adapter:
     wanted = await read_body(request, schemas.AdapterName)
-    gateway = get_gateway(request)
     gateway.availability.check()
     loaded = await gateway.adapters.load_by_name(wanted.name)
     log_event(logger, logging.INFO, "adapter_loaded", adapter=loaded.name, key=client.tenant or None)
@@ -69,8 +66,8 @@ async def load_adapter(request: Request, client: KeyHolder) -> schemas.Adapter:
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(forbidden=_FORBIDDEN, not_found="it is not loaded"),
 )
-async def unload_adapter(request: Request, name: str, client: KeyHolder) -> Response:
-    await get_gateway(request).adapters.unload_by_name(name)
+async def unload_adapter(gateway: AnyGateway, name: str, client: KeyHolder) -> Response:
+    await gateway.adapters.unload_by_name(name)
     log_event(logger, logging.INFO, "adapter_unloaded", adapter=name, key=client.tenant or None)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 

@@ -5,17 +5,51 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from http import HTTPStatus
 
-from fastapi import Response
+from fastapi import APIRouter, Request, Response
 
 from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import Forbidden, InvalidRequest, VoiceNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import schemas
+from realtime_tts.server.http.routes import (
+    MAX_BODY_BYTES,
+    NEEDS_KEY,
+    NO_KEY,
+    AnyClient,
+    AnyGateway,
+    problems,
+    read_body,
+    read_bounded,
+    takes,
+)
 from realtime_tts.server.logs import log_event
 
 logger = logging.getLogger(__name__)
+
+
+tokens = APIRouter(prefix="/v1", tags=["operation"], dependencies=NEEDS_KEY)
+
+
+@tokens.post(
+    "/tokens",
+    summary="Create a short-lived token for a browser's page",
+    status_code=HTTPStatus.CREATED,
+    openapi_extra=takes(schemas.TokenRequest),
+    responses=problems(
+        bad_request="an invalid field",
+        unauthorized=NO_KEY,
+        forbidden="requested with a token, or no keys are configured",
+        not_found="unknown voice",
+        request_entity_too_large="a body of more than 16 KiB",
+    ),
+)
+async def create_token(request: Request, response: Response, gateway: AnyGateway, client: AnyClient) -> schemas.Token:
+    if client.token or not client.tenant:
+        raise Forbidden("tokens are made with an API key, not with a token, and not by a server without keys")
+    return make_token(gateway, client, await read_body(request, schemas.TokenRequest), response)
 
 
 def make_token(gateway: Gateway, client: Client, wanted: schemas.TokenRequest, response: Response) -> schemas.Token:
@@ -55,14 +89,14 @@ def make_plain_token(gateway: Gateway, client: Client, ttl_s: int, response: Res
     return make_token(gateway, client, schemas.TokenRequest.model_validate({"ttl_s": ttl_s}), response).token
 
 
-def read_ttl_s(body: bytes, name: str, default_s: int) -> int:
+async def read_ttl_s(request: Request, name: str, default_s: int) -> int:
     """Return the lifetime that the field `name` of a JSON body asks for. The body may be empty.
 
     Raises:
         InvalidMessage: not JSON, or the field is no integer. InvalidRequest: less than a second.
     """
-    fields = load_object(body, len(body)) if body else Fields({})
-    ttl_s = fields.optional_integer(name)
+    body = await read_bounded(request, MAX_BODY_BYTES)
+    ttl_s = (load_object(body, len(body)) if body else Fields({})).optional_integer(name)
     if ttl_s is not None and ttl_s < 1:
         raise InvalidRequest(f"{name} must be at least 1, got {ttl_s}", field=name)
     return default_s if ttl_s is None else ttl_s

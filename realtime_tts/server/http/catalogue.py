@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import ZERO_SHOT_VOICE
+from realtime_tts.server.http import schemas
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.voice_store import VoiceRecord
 
@@ -23,6 +24,8 @@ class Catalogue:
     def models(self) -> dict[str, Any]:
         """Return the body of `GET /v1/models`."""
         ready = self.ready
+        params = {name: param.bounds() for name, param in self.defaults.params.items()}
+        params["adapter"]["choices"] = self.defaults.adapters
         return {
             "object": "list",
             "data": [
@@ -36,7 +39,7 @@ class Catalogue:
                     "default_voice": self.defaults.default_voice,
                     "default_steps": self.defaults.policy.default_steps,
                     "default_cfg": self.defaults.policy.default_cfg,
-                    "params": self._params(),
+                    "params": params,
                     "text": {"max_chars": self._max_text_chars},
                     "voice_making": {"instructions": ready.takes_instructions, "consent": self._consent},
                     "device": ready.device,
@@ -50,13 +53,7 @@ class Catalogue:
             ],
         }
 
-    def _params(self) -> dict[str, Any]:
-        """Return the bounds, choices and defaults of the speech parameters, for clients to read."""
-        params = {name: param.bounds() for name, param in self.defaults.params.items()}
-        params["adapter"]["choices"] = self.defaults.adapters
-        return params
-
-    def voices(self, only: Sequence[str] = (), added: Sequence[VoiceRecord] = ()) -> dict[str, Any]:
+    def voices(self, only: Sequence[str] = (), added: Sequence[VoiceRecord] = ()) -> schemas.VoiceList:
         """Return the body of `GET /v1/voices`.
 
         Args:
@@ -64,41 +61,41 @@ class Catalogue:
             added: voices that were added to the model's own.
         """
         default_voice = only[0] if only else self.defaults.default_voice
+        listed = [(voice["id"], voice.get("description", ""), voice.get("language", "")) for voice in self.ready.voices]
+        if not only and self.defaults.default_voice == ZERO_SHOT_VOICE:
+            listed.insert(0, (ZERO_SHOT_VOICE, "a voice of the model's own choice, fixed by the seed", ""))
         voices = [
-            describe_voice(voice["id"], voice["id"], voice, default_voice)
-            for voice in self.ready.voices
-            if not only or voice["id"] in only
+            schemas.Voice(
+                id=name,
+                name=name,
+                kind="model",
+                description=description,
+                language=language,
+                default=name == default_voice,
+            )
+            for name, description, language in listed
+            if not only or name in only
         ]
         voices += [added_voice(record, default_voice) for record in added if not only or record.name in only]
-        if not only and self.defaults.default_voice == ZERO_SHOT_VOICE:
-            description = "a voice of the model's own choice, fixed by the seed"
-            about = {"description": description}
-            voices.insert(0, describe_voice(ZERO_SHOT_VOICE, ZERO_SHOT_VOICE, about, default_voice))
-        return {"voices": voices, "default_voice": default_voice}
+        return schemas.VoiceList(voices=voices, default_voice=default_voice)
 
 
-def describe_voice(voice_id: str, name: str, about: Mapping[str, str], default_voice: str) -> dict[str, Any]:
-    """Return the entry of one of the model's voices in `GET /v1/voices`."""
-    return {
-        "id": voice_id,
-        "name": name,
-        "kind": "model",
-        "description": about.get("description", ""),
-        "language": about.get("language", ""),
-        "default": name == default_voice,
-    }
-
-
-def added_voice(record: VoiceRecord, default_voice: str = "") -> dict[str, Any]:
+def added_voice(record: VoiceRecord, default_voice: str = "") -> schemas.Voice:
     """Return the entry of an added voice: that of a model's voice, with more fields. Times are Unix times in s."""
-    about = {"description": record.description, "language": record.language}
     consent = record.consent
-    until = {} if record.expires_at is None else {"expires_at": round(record.expires_at, 3)}
-    return {
-        **describe_voice(record.voice_id, record.name, about, default_voice),
-        "kind": "cloned" if record.instructions is None else "designed",
-        "created_at": round(record.created_at, 3),
-        "instructions": record.instructions,
-        "consent": consent and {"given_by": consent.given_by, "scope": consent.scope, "at": round(consent.at, 3)},
-        **until,
-    }
+    entry = schemas.Voice(
+        id=record.voice_id,
+        name=record.name,
+        kind="cloned" if record.instructions is None else "designed",
+        description=record.description,
+        language=record.language,
+        default=record.name == default_voice,
+        created_at=round(record.created_at, 3),
+        instructions=record.instructions,
+        consent=None
+        if consent is None
+        else schemas.VoiceConsent(given_by=consent.given_by, scope=consent.scope, at=round(consent.at, 3)),
+    )
+    if record.expires_at is not None:
+        entry.expires_at = round(record.expires_at, 3)
+    return entry

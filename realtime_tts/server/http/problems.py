@@ -11,13 +11,14 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from fastapi import Depends, FastAPI, Request, WebSocket
+from fastapi import FastAPI, Request, WebSocket, params
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 from uvicorn.protocols.utils import ClientDisconnected
@@ -33,19 +34,20 @@ logger = logging.getLogger(__name__)
 RETRY_AFTER_S = 1
 
 
-# Returns status and JSON body of an error; a dialect's shape is pure.
-ProblemShape: TypeAlias = Callable[[RealtimeTTSError], tuple[int, Mapping[str, Any]]]
+# Returns status and JSON body of an error, from the error and the request's id; a dialect's shape is pure.
+ProblemShape: TypeAlias = Callable[[RealtimeTTSError, str], tuple[int, Mapping[str, object]]]
+ProblemHeaders: TypeAlias = Callable[[RealtimeTTSError, str], Mapping[str, str]]
 _SHAPE = "realtime_tts.problem_shape"  # in a request's scope
 
 
-def native_problem(error: RealtimeTTSError) -> tuple[int, dict[str, Any]]:
+def native_problem(error: RealtimeTTSError, request_id: str) -> tuple[int, dict[str, object]]:
     """Return status and body of an error in the native interface."""
     content = {"code": error.code, "message": error.message, "retryable": error.retryable}
     return error.http_status, content if error.field is None else {**content, "field": error.field}
 
 
-def problem_response(error: RealtimeTTSError, shape: ProblemShape = native_problem) -> JSONResponse:
-    """Return an error as a response, with `retry-after` if it is retryable."""
+def problem_response(error: RealtimeTTSError, scope: Scope) -> JSONResponse:
+    """Return an error as the response to a request or a handshake, with `retry-after` if it is retryable."""
     headers: dict[str, str] = {}
     if error.retryable or error.http_status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         headers["retry-after"] = str(math.ceil(error.retry_after_s or RETRY_AFTER_S))
@@ -53,8 +55,13 @@ def problem_response(error: RealtimeTTSError, shape: ProblemShape = native_probl
         headers["www-authenticate"] = "Bearer"
     if error.hold_s:
         headers["connection"] = "close"
-    status, content = shape(error)
-    return JSONResponse(content, status, headers)
+    return _rendered(error, scope, headers)
+
+
+def _rendered(error: RealtimeTTSError, scope: Scope, headers: Mapping[str, str] | None) -> JSONResponse:
+    shape, more = scope.get(_SHAPE, (native_problem, None))
+    status, content = shape(error, request_id(scope))
+    return JSONResponse(content, status, {**(headers or {}), **(more(error, request_id(scope)) if more else {})})
 
 
 async def hold_answer(error: RealtimeTTSError, receive: Receive) -> None:
@@ -69,27 +76,13 @@ async def hold_answer(error: RealtimeTTSError, receive: Receive) -> None:
             await asyncio.wait_for(until_gone(), error.hold_s)
 
 
-def answers_in(shape: ProblemShape) -> Any:
-    """Return a router's first dependency, which selects this shape for all later errors of the request."""
+def answers_in(shape: ProblemShape, headers: ProblemHeaders | None = None) -> params.Depends:
+    """Return a router's first dependency, which selects this shape for all later errors of a request or handshake."""
 
-    def choose(request: Request) -> None:
-        request.scope[_SHAPE] = shape
+    async def choose(connection: HTTPConnection) -> None:
+        connection.scope[_SHAPE] = shape, headers
 
-    return Depends(choose)
-
-
-def answers_in_with_id(shape: Callable[[RealtimeTTSError, str], tuple[int, Mapping[str, Any]]]) -> Any:
-    """Return a dependency like `answers_in`, for a shape that takes the request's id as well."""
-
-    def choose(request: Request) -> None:
-        request.scope[_SHAPE] = lambda error: shape(error, request_id(request.scope))
-
-    return Depends(choose)
-
-
-def shape_of(scope: Scope) -> ProblemShape:
-    shape: ProblemShape = scope.get(_SHAPE, native_problem)
-    return shape
+    return params.Depends(choose)
 
 
 def error_code(status: int) -> str:
@@ -97,15 +90,10 @@ def error_code(status: int) -> str:
     return HTTPStatus(status).phrase.lower().replace(" ", "_")
 
 
-def invalid_body(error: Mapping[str, Any]) -> InvalidRequest:
-    """Return a pydantic error as `InvalidRequest`, without the value that was sent."""
-    field = ".".join(str(part)[:MAX_NAME_CHARS] for part in error["loc"])
+def invalid_body(error: ErrorDetails, skipped: int = 0) -> InvalidRequest:
+    """Return a pydantic error as `InvalidRequest`, without the value that was sent; `skipped`: parts of its place."""
+    field = ".".join(str(part)[:MAX_NAME_CHARS] for part in error["loc"][skipped:])
     return InvalidRequest(sentence(field, error), field=field or None)
-
-
-def not_found_response() -> JSONResponse:
-    """Return the response for an unknown path."""
-    return JSONResponse({"code": "not_found", "message": "Not Found", "retryable": False}, HTTPStatus.NOT_FOUND)
 
 
 class Containment:
@@ -133,32 +121,28 @@ class Containment:
             if scope["type"] == "lifespan":
                 raise
             log_crash(logger, "request_crashed", error)
-            answer = problem_response(InternalError("the request failed on our side"), shape_of(scope))
-            if not begun and scope["type"] == "websocket":
-                await WebSocket(scope, receive, send).send_denial_response(answer)
-            elif not begun:
+            answer = problem_response(InternalError("the request failed on our side"), scope)
+            if not begun:
                 await answer(scope, receive, send)
 
 
 def install_problem_handlers(app: FastAPI) -> None:
     """Install handlers that turn every failure of `app` into a typed error response."""
 
-    async def ours(request: Request, error: Exception) -> JSONResponse:
+    async def ours(connection: Request | WebSocket, error: Exception) -> JSONResponse:
         assert isinstance(error, RealtimeTTSError)
-        await hold_answer(error, request.receive)
-        return problem_response(error, shape_of(request.scope))
+        await hold_answer(error, connection.receive)
+        return problem_response(error, connection.scope)
 
-    async def http(request: Request, error: Exception) -> JSONResponse:
+    async def http(connection: HTTPConnection, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         named = RealtimeTTSError(str(error.detail))
         named.code, named.http_status = error_code(error.status_code), error.status_code
-        status, content = shape_of(request.scope)(named)
-        return JSONResponse(content, status, error.headers)
+        return _rendered(named, connection.scope, error.headers)
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        first = error.errors()[0]
-        return problem_response(invalid_body({**first, "loc": first["loc"][1:]}), shape_of(request.scope))
+        return problem_response(invalid_body(error.errors()[0], 1), request.scope)
 
     app.add_exception_handler(RealtimeTTSError, ours)
     app.add_exception_handler(HTTPException, http)

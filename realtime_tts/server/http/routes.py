@@ -11,22 +11,23 @@ from fastapi.responses import JSONResponse
 from fastapi.security import APIKeyQuery, HTTPBearer
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ValidationError
+from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from realtime_tts import __version__
-from realtime_tts.errors import Forbidden, RequestTooLarge
+from realtime_tts.dialects.json_input import Fields, load_object
+from realtime_tts.errors import RequestTooLarge
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.lateness import Pace
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import schemas
-from realtime_tts.server.http.browser_tokens import make_token
 from realtime_tts.server.http.problems import invalid_body
 from realtime_tts.server.http.schemas import Health, ModelList, Problem, Readiness, VoiceList
 from realtime_tts.server.metrics import CONTENT_TYPE
 
 B = TypeVar("B", bound=BaseModel)
 
-_MAX_BODY_BYTES = 16 * 1024
+MAX_BODY_BYTES = 16 * 1024
 _PACKAGE = Path(__file__).resolve().parents[2]
 # In a wheel the playground lies inside the package, in a checkout beside it.
 PLAYGROUND_DIRECTORIES = (_PACKAGE / "playground", _PACKAGE.parent / "clients" / "browser")
@@ -35,6 +36,9 @@ _CONTENT_SECURITY_POLICY = (
     "img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 )
 
+NO_KEY = "the API key is missing or not active; only for servers with keys"
+_BAD_HOST = "a malformed Host or Origin header"
+_FORBIDDEN = "a page of another origin, or a forbidden host name"
 # For the documentation only: `Authenticator` decides.
 _CREDENTIALS = (
     Security(HTTPBearer(scheme_name="bearer", description="`Authorization: Bearer <key>`", auto_error=False)),
@@ -49,12 +53,34 @@ _CREDENTIALS = (
 )
 
 
-def problems(**descriptions: str) -> dict[int | str, dict[str, Any]]:
-    """Return the documented errors of a route: `problems(unauthorized="…")`."""
+Documented = dict[int | str, dict[str, Any]]  # as FastAPI requires it
+JsonObject = dict[str, object]
+
+
+def problems(model: object = Problem, /, **descriptions: str) -> Documented:
+    """Return the documented errors of a route, with the type of their body: `problems(unauthorized="…")`."""
     return {
-        HTTPStatus[name.upper()].value: {"model": Problem, "description": description}
+        HTTPStatus[name.upper()].value: {"model": model, "description": description}
         for name, description in descriptions.items()
     }
+
+
+def vendor_problems(model: object) -> Documented:
+    """Return the documented errors of each route of another service's interface."""
+    return problems(
+        model,
+        bad_request="an invalid request",
+        unauthorized=NO_KEY,
+        not_found="an unknown id; or an unknown voice or model, where `strict_ids` is on",
+        request_entity_too_large="a body or a text that is too large",
+        too_many_requests="a limit of the key is reached; see `retry-after`",
+        service_unavailable="overloaded, not ready, or shutting down; see `retry-after`",
+    )
+
+
+def takes(schema: type[BaseModel]) -> dict[str, Any]:
+    """Return the documented JSON body of a route that reads it with `read_body`."""
+    return {"requestBody": {"content": {"application/json": {"schema": schema.model_json_schema()}}}}
 
 
 async def read_bounded(request: Request, max_bytes: int) -> bytes:
@@ -75,43 +101,45 @@ def is_form(request: Request) -> bool:
     return request.headers.get("content-type", "").startswith("multipart/form-data")
 
 
+async def read_object(request: Request, max_bytes: int = MAX_BODY_BYTES) -> Fields:
+    """Read a JSON object of limited size. Raises RequestTooLarge, InvalidMessage."""
+    body = await read_bounded(request, max_bytes)
+    return load_object(body, len(body))
+
+
 async def read_body(request: Request, schema: type[B]) -> B:
     """Read and validate a JSON body of at most 16 KiB.
 
     Raises:
         RequestTooLarge, InvalidRequest
     """
-    body = await read_bounded(request, _MAX_BODY_BYTES)
+    body = await read_bounded(request, MAX_BODY_BYTES)
     try:
         return schema.model_validate_json(body or b"{}", strict=True)
     except ValidationError as error:
         raise invalid_body(error.errors()[0]) from None
 
 
-_UNAUTHORIZED = "the API key is missing or not active; only for servers with keys"
-_BAD_HOST = "a malformed Host or Origin header"
-_FORBIDDEN = "a page of another origin, or a forbidden host name"
-
-
-def get_gateway(request: Request) -> Gateway:
-    gateway: Gateway = request.app.state.gateway
+async def get_gateway(connection: HTTPConnection) -> Gateway:
+    gateway: Gateway = connection.app.state.gateway
     return gateway
 
 
-def authorize(request: Request) -> Client:
+AnyGateway = Annotated[Gateway, Depends(get_gateway)]
+
+
+async def authorize(request: Request, gateway: AnyGateway) -> Client:
     """Raises:
     InvalidRequest, Unauthorized, Forbidden
     """
-    return get_gateway(request).admission.identify(request)
+    return gateway.admission.identify(request)
 
 
-def authorize_owner(request: Request) -> Client:
-    """Return the client of a request, which may add and change voices.
+AnyClient = Annotated[Client, Depends(authorize)]
 
-    Raises:
-        InvalidRequest, Unauthorized, Forbidden
-    """
-    client = authorize(request)
+
+async def authorize_owner(client: AnyClient) -> Client:
+    """Return the client of a request, which may add and change voices. Raises Forbidden."""
     client.check_owner()
     return client
 
@@ -119,22 +147,30 @@ def authorize_owner(request: Request) -> Client:
 Owner = Annotated[Client, Depends(authorize_owner)]
 
 
-def check_origin(request: Request) -> None:
+async def list_voices(gateway: AnyGateway, client: AnyClient) -> VoiceList:
+    """Return the voices that the client may use."""
+    return gateway.catalogue.voices(client.voices, gateway.voices.added(client.tenant))
+
+
+ListedVoices = Annotated[VoiceList, Depends(list_voices)]
+
+
+async def check_origin(request: Request, gateway: AnyGateway) -> None:
     """Raises:
     InvalidRequest, Forbidden
     """
-    get_gateway(request).admission.authenticator.check_origin(request.headers)
+    gateway.admission.authenticator.check_origin(request.headers)
 
 
-def check_metrics_host(request: Request) -> None:
+async def check_metrics_host(request: Request, gateway: AnyGateway) -> None:
     """Raises:
     InvalidRequest, Forbidden
     """
-    get_gateway(request).admission.authenticator.check_metrics_host(request.headers)
+    gateway.admission.authenticator.check_metrics_host(request.headers)
 
 
 NEEDS_KEY = (*_CREDENTIALS, Depends(authorize))
-UNAUTHORIZED = problems(unauthorized=_UNAUTHORIZED)
+UNAUTHORIZED = problems(unauthorized=NO_KEY)
 
 health = APIRouter(tags=["operation"])  # health probes have any Host and no key
 
@@ -145,8 +181,8 @@ health = APIRouter(tags=["operation"])  # health probes have any Host and no key
     summary="Health of the process",
     responses=problems(service_unavailable="a part of the server has failed"),
 )
-async def healthz(request: Request) -> Health:
-    if get_gateway(request).has_failed:
+async def healthz(gateway: AnyGateway) -> Health:
+    if gateway.has_failed:
         raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "a part of the server has failed; it is shutting down")
     return Health(status="ok", version=__version__)
 
@@ -160,8 +196,7 @@ readiness = APIRouter(tags=["operation"])
     summary="Readiness for speech",
     responses=problems(bad_request=_BAD_HOST, forbidden=_FORBIDDEN, service_unavailable="not ready"),
 )
-async def readyz(request: Request) -> Readiness:
-    gateway = get_gateway(request)
+async def readyz(gateway: AnyGateway) -> Readiness:
     gateway.availability.check()
     return Readiness(
         status="busy" if gateway.admission.lateness.pace is Pace.LATE else "ready",
@@ -181,7 +216,7 @@ catalogue = APIRouter(
     dependencies=NEEDS_KEY,
     responses=problems(
         bad_request=_BAD_HOST,
-        unauthorized=_UNAUTHORIZED,
+        unauthorized=NO_KEY,
         forbidden=_FORBIDDEN,
         service_unavailable="the model is still being loaded",
     ),
@@ -189,40 +224,13 @@ catalogue = APIRouter(
 
 
 @catalogue.get("/models", summary="The loaded model", response_model=ModelList, response_model_exclude_unset=True)
-async def models(request: Request) -> dict[str, Any]:
-    return get_gateway(request).catalogue.models()
+async def models(gateway: AnyGateway) -> dict[str, Any]:
+    return gateway.catalogue.models()
 
 
-@catalogue.get("/voices", summary="Voices", response_model=VoiceList, response_model_exclude_unset=True)
-async def voices(request: Request, client: Annotated[Client, Depends(authorize)]) -> dict[str, Any]:
-    gateway = get_gateway(request)
-    return gateway.catalogue.voices(client.voices, gateway.voices.added(client.tenant))
-
-
-tokens = APIRouter(prefix="/v1", tags=["operation"], dependencies=NEEDS_KEY)
-
-
-@tokens.post(
-    "/tokens",
-    summary="Create a short-lived token for a browser's page",
-    status_code=HTTPStatus.CREATED,
-    openapi_extra={
-        "requestBody": {"content": {"application/json": {"schema": schemas.TokenRequest.model_json_schema()}}}
-    },
-    responses=problems(
-        bad_request="an invalid field",
-        unauthorized=_UNAUTHORIZED,
-        forbidden="requested with a token, or no keys are configured",
-        not_found="unknown voice",
-        request_entity_too_large="a body of more than 16 KiB",
-    ),
-)
-async def create_token(
-    request: Request, response: Response, client: Annotated[Client, Depends(authorize)]
-) -> schemas.Token:
-    if client.token or not client.tenant:
-        raise Forbidden("tokens are made with an API key, not with a token, and not by a server without keys")
-    return make_token(get_gateway(request), client, await read_body(request, schemas.TokenRequest), response)
+@catalogue.get("/voices", summary="Voices", response_model_exclude_unset=True)
+async def voices(listed: ListedVoices) -> VoiceList:
+    return listed
 
 
 stream = APIRouter(prefix="/v1", tags=["speech"], dependencies=_CREDENTIALS)
@@ -238,7 +246,7 @@ stream = APIRouter(prefix="/v1", tags=["speech"], dependencies=_CREDENTIALS)
         101: {"description": "the WebSocket is open"},
         **problems(
             bad_request=_BAD_HOST,
-            unauthorized=_UNAUTHORIZED,
+            unauthorized=NO_KEY,
             forbidden=_FORBIDDEN,
             too_many_requests="the key has reached its limit of sessions",
             service_unavailable="overloaded, not ready, or shutting down",
@@ -257,8 +265,7 @@ metrics = APIRouter(tags=["operation"], responses=problems(bad_request=_BAD_HOST
 
 
 @metrics.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
-async def prometheus(request: Request) -> Response:
-    gateway = get_gateway(request)
+async def prometheus(gateway: AnyGateway) -> Response:
     body = gateway.metrics.exposition(gateway.engine)
     return Response(body, headers={"content-type": CONTENT_TYPE})
 

@@ -109,11 +109,11 @@ class Voice(_Body):
     description: str
     language: str
     default: bool
-    created_at: float | None = Field(None, description="creation of an added voice, Unix time in seconds")
-    instructions: str | None = Field(None, description="description from which a designed voice was made")
-    consent: VoiceConsent | None = Field(None, description="consent to a cloned voice")
+    created_at: float | None = Field(default=None, description="creation of an added voice, Unix time in seconds")
+    instructions: str | None = Field(default=None, description="description from which a designed voice was made")
+    consent: VoiceConsent | None = Field(default=None, description="consent to a cloned voice")
     expires_at: float | None = Field(
-        None, description="expiry of a temporary voice unless it is used, Unix time in seconds"
+        default=None, description="expiry of a temporary voice unless it is used, Unix time in seconds"
     )
 
 
@@ -130,7 +130,7 @@ class NewVoice(Voice):
 class VoiceChange(_Body):
     """Changes of a voice; fields that are left out stay unchanged."""
 
-    name: str | None = Field(None, description="1 to 128 characters, unique among the voices of the key")
+    name: str | None = Field(default=None, description="1 to 128 characters, unique among the voices of the key")
     description: str | None = None
     language: str | None = None
 
@@ -178,4 +178,4 @@ class Problem(_Body):
     code: str = Field(description="stable name of the error", examples=["unauthorized"])
     message: str = Field(description="description of the error for people")
     retryable: bool = Field(description="whether the same request can succeed later")
-    field: str | None = Field(None, description="name of the invalid field, if there is one")
+    field: str | None = Field(default=None, description="name of the invalid field, if there is one")

@@ -14,21 +14,19 @@ from typing import Any
 from fastapi import WebSocket
 from starlette.types import Message
 
-_POLICY_VIOLATION = 1008
+POLICY_VIOLATION = 1008
 
 
 async def with_key_of_first_message(
     websocket: WebSocket,
     timeout_s: float,
     read_key: Callable[[str | bytes], str],
-    render_refusal: Callable[[bytes], str],
 ) -> WebSocket | None:
     """Answer the handshake, read the first message, and return the socket as if its handshake had had the key.
 
     Args:
         timeout_s: time limit for the client's first message.
         read_key: returns the key in that message, "" if there is none.
-        render_refusal: makes a message from the body of a refusal, since the handshake was already accepted.
 
     Returns:
         None if the client is gone or sent nothing in time.
@@ -38,29 +36,26 @@ async def with_key_of_first_message(
         first = await asyncio.wait_for(websocket.receive(), timeout_s)
     except TimeoutError:
         with contextlib.suppress(RuntimeError):  # the client disconnected at the same time
-            await websocket.close(_POLICY_VIOLATION, "no key")
+            await websocket.close(POLICY_VIOLATION, "no key")
         return None
     if first["type"] != "websocket.receive":
         return None
     frame = first["text"] if first.get("text") is not None else first["bytes"]
     headers = [*websocket.scope["headers"], (b"x-api-key", read_key(frame).encode("latin-1", "replace"))]
-    answered = _Answered(websocket, first, render_refusal)
+    answered = _Answered(websocket, first)
     return WebSocket({**websocket.scope, "headers": headers}, answered.receive, answered.send)
 
 
 class _Answered:
     """The ASGI channels of a socket whose handshake is answered and whose first message is known."""
 
-    def __init__(self, websocket: WebSocket, first: Message, render_refusal: Callable[[bytes], str]) -> None:
-        self._websocket, self._render_refusal = websocket, render_refusal
+    def __init__(self, websocket: WebSocket, first: Message) -> None:
+        self._websocket = websocket
         self._pending: list[Message] = [{"type": "websocket.connect"}, first]
 
     async def receive(self) -> Message:
         return self._pending.pop(0) if self._pending else await self._websocket.receive()
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "websocket.http.response.body":
-            await self._websocket.send_text(self._render_refusal(message["body"]))
-            await self._websocket.close(_POLICY_VIOLATION, "refused")
-        elif message["type"] not in ("websocket.accept", "websocket.http.response.start"):
+        if message["type"] != "websocket.accept":
             await self._websocket.send(message)

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from fastapi import Response, WebSocket
+from fastapi import WebSocket
 from starlette.types import Message
 
 from realtime_tts.dialects.base import Dialect
@@ -29,7 +29,6 @@ from realtime_tts.errors import (
 from realtime_tts.server.admission.slots import Slot
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.dictionaries import with_dictionaries
-from realtime_tts.server.http.problems import hold_answer, problem_response
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.stream.live_session import LiveSession
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, StreamProtocol
@@ -52,23 +51,20 @@ async def serve_stream(
     gateway: Gateway,
     make_dialect: Callable[[], Dialect],
     *,
-    refuse: Callable[[RealtimeTTSError], Response] = problem_response,
     headers: Mapping[str, str] | None = None,
 ) -> None:
     """Serve one WebSocket, from its handshake to its end.
 
     Args:
         make_dialect: makes the dialect of this connection, once the client is known. It raises a typed error for an
-                invalid request, for example because of its query.
-            refuse: makes the answer to a refused handshake.
-            headers: headers of the answer to an accepted handshake.
+            invalid request, for example because of its query.
+        headers: headers of the answer to an accepted handshake.
+
+    Raises:
+        RealtimeTTSError: the handshake is refused. The application answers it in the router's error shape.
     """
     async with contextlib.AsyncExitStack() as stack:
-        try:
-            client = gateway.admission.identify(websocket)
-        except RealtimeTTSError as error:
-            await _deny(websocket, error, refuse)
-            return
+        client = gateway.admission.identify(websocket)
         socket: StreamProtocol = websocket.scope["extensions"][SOCKET_EXTENSION]
         resume = websocket.query_params.get("resume", "")
         if socket.hand_over(functools.partial(gateway.peers.give, resume)):
@@ -80,16 +76,10 @@ async def serve_stream(
             slot = await stack.enter_async_context(gateway.admission.slot(client, resumed=resumed, replaces=True))
         except RealtimeTTSError as error:
             gateway.admission.note_refusal(error, client)
-            await _deny(websocket, error, refuse)
-            return
+            raise
         answered = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
         await websocket.accept(subprotocol, answered)
         await Connection(websocket, gateway, slot, dialect).run()
-
-
-async def _deny(websocket: WebSocket, error: RealtimeTTSError, refuse: Callable[[RealtimeTTSError], Response]) -> None:
-    await hold_answer(error, websocket.receive)
-    await websocket.send_denial_response(refuse(error))
 
 
 def choose_subprotocol(offered: list[str], spoken: str | None) -> str | None:

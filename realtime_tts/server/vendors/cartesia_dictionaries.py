@@ -3,63 +3,71 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from realtime_tts.dialects.cartesia.dictionaries import dictionary_entry, read_items
-from realtime_tts.dialects.cartesia.errors import cartesia_problem
-from realtime_tts.dialects.cartesia.voices import page_of
-from realtime_tts.dialects.json_input import load_object
-from realtime_tts.server.http.problems import answers_in_with_id
-from realtime_tts.server.http.routes import NEEDS_KEY, Owner, get_gateway, read_bounded
+from realtime_tts.dialects.json_input import Fields
+from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_object
+from realtime_tts.server.vendors.cartesia_voices import page_of, utc_time
+from realtime_tts.speech.dictionaries import Dictionary
 
 _MAX_BODY_BYTES = 128 * 1024  # fits the maximum number of entries of maximum length
 
-router = APIRouter(
-    prefix="/pronunciation-dicts", dependencies=[answers_in_with_id(cartesia_problem), *NEEDS_KEY], tags=["Cartesia"]
-)
+router = APIRouter(prefix="/pronunciation-dicts")
 
 
 @router.post("/", include_in_schema=False)
 @router.post("", summary="Store a pronunciation dictionary")
-async def create_dictionary(request: Request, client: Owner) -> dict[str, Any]:
-    body = await read_bounded(request, _MAX_BODY_BYTES)
-    fields = load_object(body, len(body))
-    dictionaries = get_gateway(request).dictionaries
-    made = await dictionaries.add(fields.text("name"), read_items(fields) or (), client.tenant)
-    return dictionary_entry(made, client.tenant)
+async def create_dictionary(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
+    fields = await read_object(request, _MAX_BODY_BYTES)
+    made = await gateway.dictionaries.add(fields.text("name"), _read_items(fields) or (), client.tenant)
+    return _entry(made)
 
 
 @router.get("/", include_in_schema=False)
 @router.get("", summary="The stored pronunciation dictionaries")
 async def list_dictionaries(
-    request: Request,
+    gateway: AnyGateway,
     client: Owner,
     limit: Annotated[int, Query(ge=1, le=100)] = 10,
     starting_after: str | None = None,
     ending_before: str | None = None,
-) -> dict[str, Any]:
-    found = await get_gateway(request).dictionaries.all_of(client.tenant)
-    return page_of([dictionary_entry(each, client.tenant) for each in found], limit, starting_after, ending_before)
+) -> JsonObject:
+    entries = [_entry(each) for each in await gateway.dictionaries.all_of(client.tenant)]
+    return page_of(entries, limit, starting_after, ending_before)
 
 
 @router.get("/{dictionary_id}", summary="A stored pronunciation dictionary")
-async def get_dictionary(request: Request, dictionary_id: str, client: Owner) -> dict[str, Any]:
-    found = await get_gateway(request).dictionaries.get(dictionary_id, client.tenant)
-    return dictionary_entry(found, client.tenant)
+async def get_dictionary(dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    return _entry(await gateway.dictionaries.get(dictionary_id, client.tenant))
 
 
 @router.patch("/{dictionary_id}", summary="Rename a pronunciation dictionary, or replace its items")
-async def change_dictionary(request: Request, dictionary_id: str, client: Owner) -> dict[str, Any]:
-    body = await read_bounded(request, _MAX_BODY_BYTES)
-    fields = load_object(body, len(body))
-    changed = await get_gateway(request).dictionaries.change(
-        dictionary_id, client.tenant, name=fields.optional_text("name"), entries=read_items(fields)
-    )
-    return dictionary_entry(changed, client.tenant)
+async def change_dictionary(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    fields = await read_object(request, _MAX_BODY_BYTES)
+    name, items = fields.optional_text("name"), _read_items(fields)
+    changed = await gateway.dictionaries.change(dictionary_id, client.tenant, name=name, entries=items)
+    return _entry(changed)
 
 
 @router.delete("/{dictionary_id}", summary="Delete a pronunciation dictionary", status_code=HTTPStatus.NO_CONTENT)
-async def delete_dictionary(request: Request, dictionary_id: str, client: Owner) -> None:
-    await get_gateway(request).dictionaries.remove(dictionary_id, client.tenant)
+async def delete_dictionary(dictionary_id: str, gateway: AnyGateway, client: Owner) -> None:
+    await gateway.dictionaries.remove(dictionary_id, client.tenant)
+
+
+def _read_items(fields: Fields) -> list[tuple[str, str]] | None:
+    """Return the entries in `items`; None if they are not given. Raises InvalidMessage."""
+    items = fields.optional_objects("items")
+    return None if items is None else [(item.text("text"), item.text("alias")) for item in items]
+
+
+def _entry(dictionary: Dictionary) -> JsonObject:
+    return {
+        "id": dictionary.record_id,
+        "name": dictionary.name,
+        "owner_id": dictionary.tenant or "local",
+        "created_at": utc_time(dictionary.created_at),
+        "pinned": False,
+        "items": [{"text": word, "alias": said} for word, said in dictionary.entries],
+    }

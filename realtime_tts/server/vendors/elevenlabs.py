@@ -2,58 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
 
-from fastapi import APIRouter, Depends, Request, Response, WebSocket
+from fastapi import APIRouter, Request, Response, WebSocket
 
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.speech import TimedLines, TimedObject, parse_request
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect, read_key, refusal
-from realtime_tts.dialects.speech_request import Rendering, SpeechRequest
+from realtime_tts.dialects.speech_request import Rendering
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http.problems import answers_in, problem_response
+from realtime_tts.server.http.problems import answers_in, hold_answer
 from realtime_tts.server.http.request_ids import request_id
-from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway
+from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
-from realtime_tts.server.stream.first_message_key import with_key_of_first_message
+from realtime_tts.server.stream.first_message_key import POLICY_VIOLATION, with_key_of_first_message
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import elevenlabs_account, elevenlabs_dictionaries, elevenlabs_voices
 
-KnownClient = Annotated[Client, Depends(authorize)]
-
-
-_DEPENDENCIES = (answers_in(elevenlabs_problem), *NEEDS_KEY)
-sockets = APIRouter(prefix="/v1/text-to-speech/{voice}")
-speech = APIRouter(prefix="/v1/text-to-speech/{voice}", tags=["ElevenLabs"], dependencies=_DEPENDENCIES)
+router = APIRouter(dependencies=[answers_in(elevenlabs_problem)])
+_http = APIRouter(dependencies=NEEDS_KEY)
+speech = APIRouter(prefix="/v1/text-to-speech/{voice}", tags=["ElevenLabs"])
 
 
 # ---- WebSockets ------------------------------------------------------------------------------------------------------
 
 
-@sockets.websocket("/multi-stream-input")
-async def multi_stream_input(websocket: WebSocket, voice: str) -> None:
-    await _serve(websocket, voice, multi=True)
+@router.websocket("/v1/text-to-speech/{voice}/multi-stream-input")
+async def multi_stream_input(websocket: WebSocket, voice: str, gateway: AnyGateway) -> None:
+    await _serve(websocket, gateway, voice, multi=True)
 
 
-@sockets.websocket("/stream-input")
-async def stream_input(websocket: WebSocket, voice: str) -> None:
-    await _serve(websocket, voice, multi=False)
+@router.websocket("/v1/text-to-speech/{voice}/stream-input")
+async def stream_input(websocket: WebSocket, voice: str, gateway: AnyGateway) -> None:
+    await _serve(websocket, gateway, voice, multi=False)
 
 
-async def _serve(websocket: WebSocket, voice: str, multi: bool) -> None:
-    gateway: Gateway = websocket.app.state.gateway
-
+async def _serve(websocket: WebSocket, gateway: Gateway, voice: str, multi: bool) -> None:
     def make_dialect() -> ElevenLabsDialect:
         adapter = gateway.adapter_of(websocket.query_params.get("model_id"))
         return ElevenLabsDialect(voice, websocket.query_params, multi, adapter)
 
     socket = await _with_key(websocket, gateway)
-    if socket is not None:
-        await serve_stream(
-            socket, gateway, make_dialect, refuse=lambda error: problem_response(error, elevenlabs_problem)
-        )
+    if socket is None:
+        return
+    try:
+        await serve_stream(socket, gateway, make_dialect)
+    except RealtimeTTSError as error:
+        if socket is websocket:
+            raise
+        await hold_answer(error, websocket.receive)  # the handshake was accepted, so the refusal is a message
+        await websocket.send_text(refusal(error))
+        await websocket.close(POLICY_VIOLATION, "refused")
 
 
 async def _with_key(websocket: WebSocket, gateway: Gateway) -> WebSocket | None:
@@ -67,7 +68,7 @@ async def _with_key(websocket: WebSocket, gateway: Gateway) -> WebSocket | None:
         return websocket
     timeout_s = gateway.settings.server.timeouts.handshake_timeout_s
     max_bytes = gateway.settings.server.limits.max_message_bytes
-    return await with_key_of_first_message(websocket, timeout_s, lambda frame: read_key(frame, max_bytes), refusal)
+    return await with_key_of_first_message(websocket, timeout_s, lambda frame: read_key(frame, max_bytes))
 
 
 # ---- speech over plain HTTP ------------------------------------------------------------------------------------------
@@ -75,34 +76,33 @@ async def _with_key(websocket: WebSocket, gateway: Gateway) -> WebSocket | None:
 
 @speech.post("", summary="Speak a text", response_class=Response)
 @speech.post("/stream", summary="Speak a text", response_class=Response)
-async def speak(request: Request, voice: str, client: KnownClient) -> Response:
-    return await _answer(request, client, await _wanted(request, voice, client))
+async def speak(request: Request, voice: str, gateway: AnyGateway, client: AnyClient) -> Response:
+    return await _answer(request, voice, gateway, client)
 
 
 @speech.post("/with-timestamps", summary="Speech with times of characters")
-async def speak_with_times(request: Request, voice: str, client: KnownClient) -> Response:
-    wanted = await _wanted(request, voice, client)
-    return await _answer(request, client, wanted, TimedObject(wanted.text))
+async def speak_with_times(request: Request, voice: str, gateway: AnyGateway, client: AnyClient) -> Response:
+    return await _answer(request, voice, gateway, client, TimedObject)
 
 
 @speech.post("/stream/with-timestamps", summary="Speech with times of characters, as it is made")
-async def stream_with_times(request: Request, voice: str, client: KnownClient) -> Response:
-    wanted = await _wanted(request, voice, client)
-    return await _answer(request, client, wanted, TimedLines(wanted.text))
-
-
-async def _wanted(request: Request, voice: str, client: Client) -> SpeechRequest:
-    return parse_request(await read_speech_body(request, get_gateway(request), client), voice, request.query_params)
+async def stream_with_times(request: Request, voice: str, gateway: AnyGateway, client: AnyClient) -> Response:
+    return await _answer(request, voice, gateway, client, TimedLines)
 
 
 async def _answer(
-    request: Request, client: Client, wanted: SpeechRequest, rendering: Rendering | None = None
+    request: Request,
+    voice: str,
+    gateway: Gateway,
+    client: Client,
+    rendering: Callable[[str], Rendering] | None = None,
 ) -> Response:
-    answer = await speech_response(get_gateway(request), client, wanted, rendering)
+    wanted = parse_request(await read_speech_body(request, gateway, client), voice, request.query_params)
+    answer = await speech_response(gateway, client, wanted, rendering and rendering(wanted.text))
     answer.headers["request-id"] = request_id(request.scope)
     return answer
 
 
-router = APIRouter()
-for part in (sockets, speech, elevenlabs_account.router, elevenlabs_dictionaries.router, elevenlabs_voices.catalogue):
-    router.include_router(part)
+for part in (speech, elevenlabs_account.router, elevenlabs_dictionaries.router, elevenlabs_voices.router):
+    _http.include_router(part)
+router.include_router(_http)

@@ -2,106 +2,137 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from realtime_tts.dialects.elevenlabs import dictionaries as dialect
-from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
-from realtime_tts.dialects.json_input import Fields, load_object
-from realtime_tts.errors import InvalidMessage, InvalidRequest
-from realtime_tts.server.http.problems import answers_in
-from realtime_tts.server.http.routes import NEEDS_KEY, Owner, get_gateway, read_bounded
+from realtime_tts.dialects.json_input import Fields
+from realtime_tts.errors import InvalidRequest
+from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_object
+from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.forms import read_voice_form
+from realtime_tts.speech.dictionaries import Dictionary
 
-MAX_BODY_BYTES = 128 * 1024  # fits the maximum number of entries of maximum length
+_MAX_BODY_BYTES = 128 * 1024  # fits the maximum number of entries of maximum length
 _FIELDS = ("name", "description", "workspace_access")
 
-router = APIRouter(
-    prefix="/v1/pronunciation-dictionaries",
-    dependencies=[answers_in(elevenlabs_problem), *NEEDS_KEY],
-    tags=["ElevenLabs"],
-)
+router = APIRouter(prefix="/v1/pronunciation-dictionaries", tags=["ElevenLabs"])
 
 
 @router.post("/add-from-rules", summary="Store a pronunciation dictionary")
-async def add_from_rules(request: Request, client: Owner) -> dict[str, Any]:
-    fields = await read_fields(request)
+async def add_from_rules(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
+    fields = await read_object(request, _MAX_BODY_BYTES)
     name, description = fields.text("name"), fields.optional_text("description") or ""
-    made = await get_gateway(request).dictionaries.add(name, dialect.read_rules(fields), client.tenant, description)
-    return dialect.made_entry(made)
+    made = await gateway.dictionaries.add(name, _read_rules(fields), client.tenant, description)
+    return _made_entry(made)
 
 
 @router.post("/add-from-file", summary="Store a pronunciation dictionary of a PLS file")
-async def add_from_file(request: Request, client: Owner) -> dict[str, Any]:
-    gateway = get_gateway(request)
+async def add_from_file(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     async with gateway.voice_making.upload(client.tenant):
         form = await read_voice_form(request, _FIELDS, ("file",), ignores_others=True)
     content = form.file("file")
-    if len(content) > MAX_BODY_BYTES:
-        raise InvalidRequest(f"a file has at most {MAX_BODY_BYTES} bytes", field="file")
+    if len(content) > _MAX_BODY_BYTES:
+        raise InvalidRequest(f"a file has at most {_MAX_BODY_BYTES} bytes", field="file")
     name, description = form.field("name"), form.field("description")
     made = await gateway.dictionaries.add_file(name, content, client.tenant, description)
-    return dialect.made_entry(made)
+    return _made_entry(made)
 
 
 @router.get("", summary="The stored pronunciation dictionaries")
 @router.get("/", include_in_schema=False)
 async def list_dictionaries(
-    request: Request, client: Owner, cursor: str = "", page_size: Annotated[int, Query(ge=1, le=100)] = 30
-) -> dict[str, Any]:
-    found = await get_gateway(request).dictionaries.all_of(client.tenant)
-    ids = [each.record_id for each in found]
-    rest = found[ids.index(cursor) + 1 :] if cursor in ids else found
-    page, has_more = rest[:page_size], len(rest) > page_size
+    gateway: AnyGateway, client: Owner, cursor: str = "", page_size: Annotated[int, Query(ge=1, le=100)] = 30
+) -> JsonObject:
+    found = await gateway.dictionaries.all_of(client.tenant)
+    page, has_more = page_after(found, [each.record_id for each in found], cursor, page_size)
     return {
-        "pronunciation_dictionaries": [dialect.listed_entry(each) for each in page],
+        "pronunciation_dictionaries": [_listed_entry(each) for each in page],
         "has_more": has_more,
         "next_cursor": page[-1].record_id if has_more else None,
     }
 
 
 @router.get("/{dictionary_id}", summary="A stored pronunciation dictionary")
-async def get_dictionary(request: Request, dictionary_id: str, client: Owner) -> dict[str, Any]:
-    return dialect.full_entry(await get_gateway(request).dictionaries.get(dictionary_id, client.tenant))
+async def get_dictionary(dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    found = await gateway.dictionaries.get(dictionary_id, client.tenant)
+    rules = [{"type": "alias", "string_to_replace": word, "alias": said} for word, said in found.entries]
+    return {**_listed_entry(found), "rules": rules}
 
 
 @router.patch("/{dictionary_id}", summary="Rename a pronunciation dictionary, or delete it by archiving")
-async def change_dictionary(request: Request, dictionary_id: str, client: Owner) -> dict[str, Any]:
-    fields, dictionaries = await read_fields(request), get_gateway(request).dictionaries
+async def change_dictionary(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    fields, dictionaries = await read_object(request, _MAX_BODY_BYTES), gateway.dictionaries
     changed = await dictionaries.change(dictionary_id, client.tenant, name=fields.optional_text("name"))
     if fields.optional_boolean("archived"):
         await dictionaries.remove(dictionary_id, client.tenant)
-    return dialect.listed_entry(changed)
+    return _listed_entry(changed)
 
 
 @router.post("/{dictionary_id}/set-rules", summary="Replace the rules")
-async def set_rules(request: Request, dictionary_id: str, client: Owner) -> dict[str, Any]:
-    rules = dialect.read_rules(await read_fields(request))
-    changed = await get_gateway(request).dictionaries.change(dictionary_id, client.tenant, entries=rules)
-    return dialect.made_entry(changed)
+async def set_rules(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    rules = _read_rules(await read_object(request, _MAX_BODY_BYTES))
+    changed = await gateway.dictionaries.change(dictionary_id, client.tenant, entries=rules)
+    return _made_entry(changed)
 
 
 @router.post("/{dictionary_id}/add-rules", summary="Add rules")
-async def add_rules(request: Request, dictionary_id: str, client: Owner) -> dict[str, Any]:
-    more, dictionaries = dialect.read_rules(await read_fields(request)), get_gateway(request).dictionaries
-    old = await dictionaries.get(dictionary_id, client.tenant)
-    entries = dialect.merged(old.entries, more)
-    return dialect.made_entry(await dictionaries.change(dictionary_id, client.tenant, entries=entries))
+async def add_rules(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    more = _read_rules(await read_object(request, _MAX_BODY_BYTES))
+    old = await gateway.dictionaries.get(dictionary_id, client.tenant)
+    entries = {**dict(old.entries), **dict(more)}.items()  # an added rule replaces one for the same word
+    return _made_entry(await gateway.dictionaries.change(dictionary_id, client.tenant, entries=list(entries)))
 
 
 @router.post("/{dictionary_id}/remove-rules", summary="Remove rules")
-async def remove_rules(request: Request, dictionary_id: str, client: Owner) -> dict[str, Any]:
-    gone = set((await read_fields(request)).strings("rule_strings"))
-    dictionaries = get_gateway(request).dictionaries
-    old = await dictionaries.get(dictionary_id, client.tenant)
+async def remove_rules(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    gone = set((await read_object(request, _MAX_BODY_BYTES)).strings("rule_strings"))
+    old = await gateway.dictionaries.get(dictionary_id, client.tenant)
     entries = [entry for entry in old.entries if entry[0] not in gone]
-    return dialect.made_entry(await dictionaries.change(dictionary_id, client.tenant, entries=entries))
+    return _made_entry(await gateway.dictionaries.change(dictionary_id, client.tenant, entries=entries))
 
 
-async def read_fields(request: Request) -> Fields:
-    """Return the JSON object in a body. Raises RequestTooLarge, InvalidMessage."""
-    body = await read_bounded(request, MAX_BODY_BYTES)
-    if not body:
-        raise InvalidMessage("the body is empty")
-    return load_object(body, len(body))
+def _read_rules(fields: Fields) -> list[tuple[str, str]]:
+    """Return the entries in `rules`.
+
+    Raises:
+        InvalidMessage: a field of another type. InvalidRequest: a rule with phones, which models here do not support.
+    """
+    rules = fields.optional_objects("rules") or []
+    for rule in rules:
+        if rule.optional_text("type") not in (None, "alias"):
+            raise InvalidRequest("a rule must have the type alias: models here take no phones", field="rules.type")
+    return [(rule.text("string_to_replace"), rule.text("alias")) for rule in rules]
+
+
+def _made_entry(dictionary: Dictionary) -> JsonObject:
+    """Return the answer to a request that created or changed a dictionary."""
+    return {
+        **_about(dictionary),
+        "version_id": _version_id(dictionary),
+        "version_rules_num": len(dictionary.entries),
+    }
+
+
+def _listed_entry(dictionary: Dictionary) -> JsonObject:
+    return {
+        **_about(dictionary),
+        "latest_version_id": _version_id(dictionary),
+        "latest_version_rules_num": len(dictionary.entries),
+        "archived_time_unix": None,
+    }
+
+
+def _about(dictionary: Dictionary) -> JsonObject:
+    return {
+        "id": dictionary.record_id,
+        "name": dictionary.name,
+        "created_by": "",
+        "creation_time_unix": int(dictionary.created_at),
+        "description": dictionary.description,
+        "permission_on_resource": "admin",
+    }
+
+
+def _version_id(dictionary: Dictionary) -> str:
+    return f"{dictionary.record_id}-{dictionary.version}"

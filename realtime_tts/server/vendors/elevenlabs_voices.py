@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
+from starlette.datastructures import QueryParams
 from starlette.routing import Match
 from starlette.types import Scope
 
-from realtime_tts.dialects.elevenlabs import voices as dialect
-from realtime_tts.dialects.elevenlabs.catalogue import model_entries, search_voices, voice_entry
-from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.json_input import load_object
+from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import InvalidRequest, RequestTooLarge, VoiceNotFound
-from realtime_tts.server.admission.client import Client
-from realtime_tts.server.http.problems import answers_in
-from realtime_tts.server.http.routes import NEEDS_KEY, Owner, authorize, get_gateway, read_bounded
-from realtime_tts.server.voices.cloning import make_voice
+from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, read_object
+from realtime_tts.server.http.schemas import Voice
+from realtime_tts.server.vendors.pages import page_after
+from realtime_tts.server.voices.cloning import make_voice, relabel
 from realtime_tts.server.voices.forms import MAX_FIELD_CHARS, VoiceForm, read_voice_form, upload_place
-from realtime_tts.speech.voices import VoiceLabels
 
-_MAX_BODY_BYTES = 16 * 1024
-_MAX_LABELS_BYTES = 4 * MAX_FIELD_CHARS * len(dialect.FIELDS)  # of a form without recordings
+_FIELDS = ("name", "description", "labels", "remove_background_noise", "consent", "consent_by", "consent_scope")
+_FILES = ("files", "files[]")  # some clients mark lists with []
+_MAX_FILES = 8
+_MAX_LABELS_BYTES = 4 * MAX_FIELD_CHARS * len(_FIELDS)  # of a form without recordings
+# Fixed values: a voice depends on its recordings only.
+_SETTINGS: JsonObject = {
+    "stability": 0.5,
+    "similarity_boost": 0.75,
+    "style": 0.0,
+    "use_speaker_boost": True,
+    "speed": 1.0,
+}
+_CATEGORIES = {"cloned": "cloned", "designed": "generated"}
+_LABELS = ("language", "gender", "age", "accent", "use_cases")
+_OWNED = {  # whether voices of a `voice_type` are the key's own
+    "personal": (True,),
+    "saved": (True,),
+    "workspace": (True,),
+    "non-default": (True,),
+    "default": (False,),
+    "community": (),
+}
+_SORTS: dict[str, Callable[[Voice], tuple[float, str]]] = {
+    "name": lambda voice: (0, voice.name.casefold()),
+    "created_at_unix": lambda voice: (int(voice.created_at or 0), ""),
+}
+_MAX_PAGE = 100
+_EVERYTHING = 2**31
 
 
 class _TheirsAlone(APIRoute):
@@ -33,76 +58,118 @@ class _TheirsAlone(APIRoute):
         return found if any(name == b"xi-api-key" for name, _ in scope["headers"]) else (Match.NONE, {})
 
 
-KnownClient = Annotated[Client, Depends(authorize)]
-catalogue = APIRouter(dependencies=[answers_in(elevenlabs_problem), *NEEDS_KEY], route_class=_TheirsAlone)
-
-# ---- what there is ---------------------------------------------------------------------------------------------------
+router = APIRouter(route_class=_TheirsAlone, include_in_schema=False)
 
 
-@catalogue.get("/v1/models", include_in_schema=False)
-async def models(request: Request) -> list[dict[str, Any]]:
-    gateway = get_gateway(request)
-    ready, policy = gateway.catalogue.ready, gateway.catalogue.defaults.policy
-    return model_entries(ready.model, policy.languages, gateway.settings.server.limits.max_text_chars)
+@router.get("/v1/models")
+async def models(gateway: AnyGateway) -> list[JsonObject]:
+    ready, languages = gateway.catalogue.ready, gateway.catalogue.defaults.policy.languages
+    return [
+        {
+            "model_id": ready.model,
+            "name": ready.model,
+            "can_do_text_to_speech": True,
+            "can_do_voice_conversion": False,
+            "can_be_finetuned": False,
+            "can_use_style": False,
+            "can_use_speaker_boost": False,
+            "serves_pro_voices": False,
+            "requires_alpha_access": False,
+            "token_cost_factor": 0.0,
+            "maximum_text_length_per_request": gateway.settings.server.limits.max_text_chars,
+            "languages": [{"language_id": language, "name": language} for language in languages],
+        }
+    ]
 
 
-@catalogue.get("/v1/voices", include_in_schema=False)
-async def voices(request: Request, client: KnownClient) -> dict[str, Any]:
-    return {"voices": _voices(request, client)}
+@router.get("/v1/voices")
+async def voices(listed: ListedVoices) -> JsonObject:
+    return {"voices": [voice_entry(voice) for voice in listed.voices]}
 
 
-@catalogue.get("/v2/voices", include_in_schema=False)
-async def search(request: Request, client: KnownClient) -> dict[str, Any]:
-    return search_voices(_voices(request, client), request.query_params)
+@router.get("/v2/voices")
+async def search(request: Request, listed: ListedVoices) -> JsonObject:
+    """Return the voices that match the query, in the order that it requests.
+
+    A page has `page_size` entries; without it, all are on one page. A label that no voice has (a gender, an accent)
+    matches no voice.
+    """
+    query = request.query_params
+    found = [voice for voice in listed.voices if _matches(voice, query)]
+    if sort := query.get("sort"):
+        if sort not in _SORTS:
+            raise InvalidRequest(f"sort must be one of {', '.join(_SORTS)}", field="sort")
+        found.sort(key=_SORTS[sort], reverse=query.get("sort_direction") == "desc")
+    token, ids = query.get("next_page_token"), [voice.id for voice in found]
+    page, has_more = page_after(found, ids, token, _page_size(query))
+    return {
+        "voices": [voice_entry(voice) for voice in page],
+        "has_more": has_more,
+        "total_count": len(found),
+        "next_page_token": page[-1].id if has_more else None,
+    }
 
 
-@catalogue.get("/v1/voices/{voice}", include_in_schema=False)
-async def voice_by_id(request: Request, voice: str, client: KnownClient) -> dict[str, Any]:
-    return _find(request, voice, client)
-
-
-def _find(request: Request, voice: str, client: Client) -> dict[str, Any]:
+async def _find(voice: str, listed: ListedVoices) -> Voice:
     """Raises:
     VoiceNotFound
     """
-    for found in _voices(request, client):
-        if found["voice_id"] == voice:
+    for found in listed.voices:
+        if found.id == voice:
             return found
     raise VoiceNotFound("there is no such voice", field="voice_id")
 
 
-def _voices(request: Request, client: Client) -> list[dict[str, Any]]:
-    gateway = get_gateway(request)
-    listed = gateway.catalogue.voices(client.voices, gateway.voices.added(client.tenant))["voices"]
-    return [voice_entry(voice) for voice in listed]
+FoundVoice = Annotated[Voice, Depends(_find)]
 
 
-# ---- changes -----------------------------------------------------------------------------------------------------
+@router.get("/v1/voices/{voice}")
+async def voice_by_id(found: FoundVoice) -> JsonObject:
+    return voice_entry(found)
 
 
-@catalogue.post("/v1/voices/add", include_in_schema=False)
-async def add_voice(request: Request, client: Owner) -> dict[str, Any]:
-    gateway = get_gateway(request)
+@router.post("/v1/voices/add")
+async def add_voice(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
-        form = await read_voice_form(
-            request, dialect.FIELDS, dialect.FILES, max_files=dialect.MAX_FILES, ignores_others=True
-        )
-        wanted = dialect.parse_voice_request(form.fields, [content for _, content in form.files])
-        if not wanted.has_recordings:
+        form = await read_voice_form(request, _FIELDS, _FILES, max_files=_MAX_FILES, ignores_others=True)
+        if not form.files:
             raise InvalidRequest("files are missing", field="files")
-        made = await make_voice(gateway, client, wanted)
+        made = await make_voice(gateway, client, _voice_request(form.fields, [content for _, content in form.files]))
     return {"voice_id": made.record.voice_id, "requires_verification": False}
 
 
-@catalogue.post("/v1/voices/{voice}/edit", include_in_schema=False)
-async def edit_voice(request: Request, voice: str, client: Owner) -> dict[str, Any]:
-    voices = get_gateway(request).voices
-    old = await voices.find(voice, client.tenant)
+def _voice_request(fields: Mapping[str, str], files: Sequence[bytes]) -> VoiceRequest:
+    """Return the voice to make. Consent may be given in additional fields or among the labels.
+
+    Raises:
+        InvalidRequest, InvalidMessage: the labels are not an object of strings, or there are too many files.
+    """
+    if len(files) > _MAX_FILES:
+        raise InvalidRequest(f"a voice is made of at most {_MAX_FILES} files, got {len(files)}", field="files")
+    labels = _parse_labels(fields.get("labels", ""))
+    consent = {name: fields.get(name) or labels.get(name, "") for name in ("consent", "consent_by", "consent_scope")}
+    return VoiceRequest.of_form({**fields, **consent, "language": labels.get("language", "")}, files)
+
+
+def _parse_labels(text: str) -> dict[str, str]:
+    """Parse the labels, a JSON object in a form's field. Raises InvalidMessage if it is malformed."""
+    if text in ("", "null"):
+        return {}
+    labels = load_object(text, len(text.encode()))
+    return {name: labels.optional_text(name) or "" for name in labels.names()}
+
+
+@router.post("/v1/voices/{voice}/edit")
+async def edit_voice(request: Request, voice: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    await gateway.voices.find(voice, client.tenant)
     form = await _read_labels(request)
-    language = dialect.parse_labels(form.field("labels")).get("language", old.language)
-    labels = VoiceLabels(form.field("name") or old.name, form.fields.get("description", old.description), language)
-    await voices.relabel(old.voice_id, labels, client.tenant)
+    labels = {
+        "name": form.field("name") or None,
+        "description": form.fields.get("description"),
+        "language": _parse_labels(form.field("labels")).get("language"),
+    }
+    await relabel(gateway, client, voice, **labels)
     return {"status": "ok"}
 
 
@@ -114,9 +181,9 @@ async def _read_labels(request: Request) -> VoiceForm:
     try:
         form = await read_voice_form(
             request,
-            dialect.FIELDS,
+            _FIELDS,
             ("files",),
-            max_files=dialect.MAX_FILES,
+            max_files=_MAX_FILES,
             max_body_bytes=_MAX_LABELS_BYTES,
             ignores_others=True,
         )
@@ -127,26 +194,63 @@ async def _read_labels(request: Request) -> VoiceForm:
     return form
 
 
-@catalogue.delete("/v1/voices/{voice}", include_in_schema=False)
-async def delete_voice(request: Request, voice: str, client: Owner) -> dict[str, Any]:
-    await get_gateway(request).voices.delete(voice, client.tenant)
+@router.delete("/v1/voices/{voice}")
+async def delete_voice(voice: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    await gateway.voices.delete(voice, client.tenant)
     return {"status": "ok"}
 
 
-@catalogue.get("/v1/voices/settings/default", include_in_schema=False)
-async def default_settings() -> dict[str, Any]:
-    return dialect.settings()
+@router.get("/v1/voices/settings/default")
+async def default_settings() -> JsonObject:
+    return _SETTINGS
 
 
-@catalogue.get("/v1/voices/{voice}/settings", include_in_schema=False)
-async def settings(request: Request, voice: str, client: KnownClient) -> dict[str, Any]:
-    _find(request, voice, client)
-    return dialect.settings()
+@router.get("/v1/voices/{voice}/settings")
+async def settings(found: FoundVoice) -> JsonObject:
+    return _SETTINGS
 
 
-@catalogue.post("/v1/voices/{voice}/settings/edit", include_in_schema=False)
-async def edit_settings(request: Request, voice: str, client: Owner) -> dict[str, Any]:
-    _find(request, voice, client)
-    body = await read_bounded(request, _MAX_BODY_BYTES)
-    dialect.check_settings(load_object(body, len(body)))
+@router.post("/v1/voices/{voice}/settings/edit")
+async def edit_settings(request: Request, found: FoundVoice, client: Owner) -> JsonObject:
+    """Check new settings of a voice: they are not stored, so a change of the speed is refused."""
+    if (await read_object(request)).optional_number("speed") not in (None, 1.0):
+        raise InvalidRequest("a voice keeps no speed of its own here; ask for it with each request", field="speed")
     return {"status": "ok"}
+
+
+def voice_entry(voice: Voice) -> JsonObject:
+    return {
+        "voice_id": voice.id,
+        "name": voice.name,
+        "category": _CATEGORIES.get(voice.kind, "premade"),
+        "description": voice.description,
+        "labels": _labels(voice),
+        "preview_url": None,
+        "settings": None,
+        "is_owner": voice.kind != "model",
+        "created_at_unix": int(voice.created_at) if voice.created_at else None,
+    }
+
+
+def _labels(voice: Voice) -> dict[str, str]:
+    return {"language": voice.language} if voice.language else {}
+
+
+def _matches(voice: Voice, query: QueryParams) -> bool:
+    words, labels = query.get("search", "").casefold(), _labels(voice)
+    told, ids = (voice.name, voice.description, *labels.values()), query.getlist("voice_ids")
+    category = _CATEGORIES.get(voice.kind, "premade")
+    return (
+        any(words in text.casefold() for text in told)
+        and (not ids or voice.id in ids)
+        and query.get("category", category) == category
+        and all(labels.get(name) in query.getlist(name) for name in _LABELS if query.get(name))
+        and (voice.kind != "model") in _OWNED.get(query.get("voice_type", ""), (True, False))
+    )
+
+
+def _page_size(query: QueryParams) -> int:
+    text = query.get("page_size", str(_MAX_PAGE))
+    if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= _MAX_PAGE):
+        raise InvalidRequest(f"page_size must be within 1 and {_MAX_PAGE}", field="page_size")
+    return int(text) if "page_size" in query else _EVERYTHING

@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from fastapi import APIRouter, Depends, HTTPException, Request, Response, WebSocket
+from fastapi import APIRouter, HTTPException, Request, Response, WebSocket
 from pydantic import BaseModel
 
 from realtime_tts import __version__
 from realtime_tts.dialects import openai
 from realtime_tts.dialects.speech_request import Chunk, Total
-from realtime_tts.dialects.voice_request import YES, VoiceRequest
+from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import ModelNotFound, RealtimeTTSError
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http.problems import answers_in, error_code, problem_response
-from realtime_tts.server.http.routes import NEEDS_KEY, authorize, get_gateway, is_form
+from realtime_tts.server.http.problems import answers_in
+from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, is_form, vendor_problems
 from realtime_tts.server.http.speech_response import (
     max_speech_body_bytes,
     read_recordings_body,
@@ -36,19 +36,6 @@ _FORM_FIELDS = (
 )
 
 
-class OpenAIErrorDetail(BaseModel):
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class OpenAIError(BaseModel):
-    """Body of every error response of this dialect."""
-
-    error: OpenAIErrorDetail
-
-
 class OpenAIModel(BaseModel):
     id: str
     object: Literal["model"]
@@ -62,14 +49,6 @@ class OpenAIService(BaseModel):
     version: str
 
 
-_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"model": OpenAIError, "description": "an invalid field"},
-    401: {"model": OpenAIError, "description": "the API key is missing or not active; only for servers with keys"},
-    404: {"model": OpenAIError, "description": "an unknown voice or model, where `strict_ids` is on"},
-    413: {"model": OpenAIError, "description": "a body that is too large"},
-    429: {"model": OpenAIError, "description": "a limit of the key is reached; see `retry-after`"},
-    503: {"model": OpenAIError, "description": "overloaded, not ready, or shutting down; see `retry-after`"},
-}
 _AUDIO: dict[str, Any] = {
     "description": "the speech, as it is made; or `text/event-stream`. `realtime-tts-voice` names the voice, "
     "`realtime-tts-notice` the ignored parts of the request",
@@ -79,12 +58,8 @@ _AUDIO: dict[str, Any] = {
     },
 }
 
-_own = APIRouter(
-    prefix="/v1",
-    tags=["OpenAI"],
-    dependencies=[answers_in(openai.problem), *NEEDS_KEY],
-    responses={401: _PROBLEMS[401]},
-)
+router = APIRouter(dependencies=[answers_in(openai.problem)])
+_http = APIRouter(prefix="/v1", tags=["OpenAI"], dependencies=NEEDS_KEY, responses=vendor_problems(openai.OpenAIError))
 
 
 class _Events:
@@ -103,15 +78,14 @@ class _Events:
         return openai.error_event(error)
 
 
-@_own.post(
+@_http.post(
     "/audio/speech",
     summary="Speak a text",
     response_class=Response,
     openapi_extra={"requestBody": {"content": {"application/json": {"schema": openai.BODY_SCHEMA}}}},
-    responses={200: _AUDIO, **_PROBLEMS},
+    responses={200: _AUDIO},
 )
-async def create_speech(request: Request, client: Annotated[Client, Depends(authorize)]) -> Response:
-    gateway = get_gateway(request)
+async def create_speech(request: Request, gateway: AnyGateway, client: AnyClient) -> Response:
     gateway.availability.check()
     wanted = await read_request(request, gateway, client)
     return await speech_response(gateway, client, wanted.speech, _Events() if wanted.as_events else None)
@@ -147,30 +121,22 @@ async def _read_form(request: Request, gateway: Gateway) -> VoiceForm:
 
 
 def _parse_form(form: VoiceForm) -> openai.OpenAIRequest:
-    own_voice = VoiceRequest(
-        reference=form.files_of("reference"),
-        prompt=form.file("prompt"),
-        prompt_text=form.field("prompt_text") or None,
-        consent=form.field("consent").lower() in YES,
-        consent_by=form.field("consent_by"),
-        consent_scope=form.field("consent_scope"),
-        ttl_s=openai.INLINE_TTL_S,
-    )
+    fields = {name: form.field(name) for name in ("prompt_text", "consent", "consent_by", "consent_scope")}
+    own_voice = VoiceRequest.of_form(fields, form.files_of("reference"), form.file("prompt"), openai.INLINE_TTL_S)
     return openai.parse_form(form.fields, own_voice)
 
 
-@_own.get("/models/{model_id:path}", summary="A model by its id", responses={404: _PROBLEMS[404]})
-async def model(request: Request, model_id: str) -> OpenAIModel:
+@_http.get("/models/{model_id:path}", summary="A model by its id")
+async def model(model_id: str, gateway: AnyGateway) -> OpenAIModel:
     """Return the loaded model for any id, unless the setting `strict_ids` is on."""
-    gateway = get_gateway(request)
     if not model_id:
         raise ModelNotFound("a model has a name", field="model")
     gateway.adapter_of(model_id)
-    return OpenAIModel(**openai.model_entry(model_id, gateway.catalogue.created))
+    return OpenAIModel(id=model_id, object="model", created=gateway.catalogue.created, owned_by="realtime-tts")
 
 
-@_own.get("", include_in_schema=False)
-@_own.get("/", summary="Identity of the service; some clients request it to open a connection")
+@_http.get("", include_in_schema=False)
+@_http.get("/", summary="Identity of the service; some clients request it to open a connection")
 async def service() -> OpenAIService:
     return OpenAIService(object="service", name="realtime-tts", version=__version__)
 
@@ -182,21 +148,16 @@ _NO_REALTIME = (
 _METHODS = ["GET", "POST", "DELETE"]
 
 
-@_own.api_route("/realtime", methods=_METHODS, include_in_schema=False)
-@_own.api_route("/realtime/{rest:path}", methods=_METHODS, include_in_schema=False)
+@_http.api_route("/realtime", methods=_METHODS, include_in_schema=False)
+@_http.api_route("/realtime/{rest:path}", methods=_METHODS, include_in_schema=False)
 async def no_realtime(rest: str = "") -> None:
     raise HTTPException(HTTPStatus.NOT_FOUND, _NO_REALTIME)
 
 
-router = APIRouter()
-
-
 @router.websocket("/v1/realtime")
 async def no_realtime_socket(websocket: WebSocket) -> None:
-    missing = RealtimeTTSError(_NO_REALTIME)
-    missing.code, missing.http_status = error_code(HTTPStatus.NOT_FOUND), HTTPStatus.NOT_FOUND
-    await websocket.send_denial_response(problem_response(missing, openai.problem))
+    raise HTTPException(HTTPStatus.NOT_FOUND, _NO_REALTIME)
 
 
-for part in (_own, openai_voices.router):
-    router.include_router(part)
+_http.include_router(openai_voices.router)
+router.include_router(_http)

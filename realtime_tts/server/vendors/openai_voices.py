@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 
-from realtime_tts.dialects import openai
-from realtime_tts.dialects.json_input import load_object
 from realtime_tts.dialects.voice_request import YES, VoiceRequest
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http.catalogue import added_voice
-from realtime_tts.server.http.problems import answers_in
-from realtime_tts.server.http.routes import NEEDS_KEY, Owner, authorize, get_gateway, is_form, read_bounded
+from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, is_form, read_object
+from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.cloning import check_recording, make_voice
 from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, upload_place
 from realtime_tts.speech.consents import RecordedConsent
 
-_MAX_BODY_BYTES = 16 * 1024
 _VOICE_FIELDS = ("name", "consent", "type", "prompt", "model", "script_hint", "consent_by", "consent_scope")
 
 
-router = APIRouter(prefix="/v1/audio", tags=["OpenAI"], dependencies=[answers_in(openai.problem), *NEEDS_KEY])
+router = APIRouter(prefix="/audio")
 
 
 @router.post("/voices", summary="Create a voice from a recording or a description")
-async def create_voice(request: Request, client: Owner) -> dict[str, Any]:
-    gateway = get_gateway(request)
+async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
         if is_form(request):
@@ -37,16 +33,27 @@ async def create_voice(request: Request, client: Owner) -> dict[str, Any]:
                 gateway, client, await read_voice_form(request, _VOICE_FIELDS, ("audio_sample",))
             )
         else:
-            wanted = openai.parse_prompt_voice(await read_bounded(request, _MAX_BODY_BYTES))
-        made = await make_voice(gateway, client, wanted)
-    return openai.voice_entry(added_voice(made.record))
+            fields = await read_object(request)
+            wanted = _prompt_voice({name: fields.optional_text(name) or "" for name in ("type", "name", "prompt")})
+        record = (await make_voice(gateway, client, wanted)).record
+    return {
+        "id": record.voice_id,
+        "object": "audio.voice",
+        "created_at": int(record.created_at),
+        "name": record.name,
+        **(
+            {"type": "audio_sample"}
+            if record.instructions is None
+            else {"type": "prompt", "prompt": record.instructions}
+        ),
+    }
 
 
 async def _voice_request(gateway: Gateway, client: Client, form: VoiceForm) -> VoiceRequest:
     """Return the voice to make. The field `consent` is the id of a recorded consent, or the statement `true`."""
     sample = form.file("audio_sample")
     if not sample:
-        return openai.prompt_voice(form.fields)
+        return _prompt_voice(form.fields)
     if form.field("type") not in ("", "audio_sample"):
         raise InvalidRequest("an audio_sample makes a voice of the type audio_sample", field="type")
     given = form.field("consent")
@@ -61,28 +68,25 @@ async def _voice_request(gateway: Gateway, client: Client, form: VoiceForm) -> V
 
 
 @router.get("/voices", summary="The voices, as some applications list them")
-async def list_voices(request: Request, client: Annotated[Client, Depends(authorize)]) -> dict[str, Any]:
-    gateway = get_gateway(request)
-    listed = gateway.catalogue.voices(client.voices, gateway.voices.added(client.tenant))["voices"]
-    return {"voices": [{"id": voice["id"], "name": voice["name"]} for voice in listed]}
+async def list_voices(listed: ListedVoices) -> JsonObject:
+    return {"voices": [{"id": voice.id, "name": voice.name} for voice in listed.voices]}
 
 
 @router.get("/models", summary="The model, as some applications list it")
-async def list_models(request: Request) -> dict[str, Any]:
-    model = get_gateway(request).catalogue.ready.model
+async def list_models(gateway: AnyGateway) -> JsonObject:
+    model = gateway.catalogue.ready.model
     return {"models": [{"id": model, "name": model}]}
 
 
 @router.delete("/voices/{voice_id}", summary="Delete a voice")
-async def delete_voice(request: Request, voice_id: str, client: Owner) -> dict[str, Any]:
-    await get_gateway(request).voices.delete(voice_id, client.tenant)
-    return openai.deleted_entry("audio.voice.deleted", voice_id)
+async def delete_voice(voice_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    await gateway.voices.delete(voice_id, client.tenant)
+    return _deleted("audio.voice.deleted", voice_id)
 
 
 @router.post("/voice_consents", summary="Store a recorded consent")
-async def create_consent(request: Request, client: Owner) -> dict[str, Any]:
+async def create_consent(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     """Store a consent. The recording must contain speech; only its hash is kept."""
-    gateway = get_gateway(request)
     async with upload_place(request, gateway.voice_making, client.tenant):
         form = await read_voice_form(request, ("name", "language"), ("recording",))
         recording = form.file("recording")
@@ -97,29 +101,50 @@ async def create_consent(request: Request, client: Owner) -> dict[str, Any]:
 
 @router.get("/voice_consents", summary="Consents of the key")
 async def list_consents(
-    request: Request, client: Owner, after: str | None = None, limit: Annotated[int, Query(ge=1, le=100)] = 20
-) -> dict[str, Any]:
-    found = await get_gateway(request).consents.all_of(client.tenant)
-    return openai.page_of([_entry(consent) for consent in found], after, limit)
+    gateway: AnyGateway, client: Owner, after: str | None = None, limit: Annotated[int, Query(ge=1, le=100)] = 20
+) -> JsonObject:
+    found = await gateway.consents.all_of(client.tenant)
+    page, has_more = page_after(found, [each.record_id for each in found], after, limit)
+    ends: list[str | None] = [consent.record_id for consent in page] or [None]
+    data = [_entry(consent) for consent in page]
+    return {"object": "list", "data": data, "has_more": has_more, "first_id": ends[0], "last_id": ends[-1]}
 
 
 @router.get("/voice_consents/{consent_id}", summary="A consent")
-async def get_consent(request: Request, consent_id: str, client: Owner) -> dict[str, Any]:
-    return _entry(await get_gateway(request).consents.get(consent_id, client.tenant))
+async def get_consent(consent_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    return _entry(await gateway.consents.get(consent_id, client.tenant))
 
 
 @router.post("/voice_consents/{consent_id}", summary="Rename a consent")
-async def rename_consent(request: Request, consent_id: str, client: Owner) -> dict[str, Any]:
-    body = await read_bounded(request, _MAX_BODY_BYTES)
-    name = load_object(body, len(body)).text("name")
-    return _entry(await get_gateway(request).consents.rename(consent_id, name, client.tenant))
+async def rename_consent(request: Request, consent_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    name = (await read_object(request)).text("name")
+    return _entry(await gateway.consents.rename(consent_id, name, client.tenant))
 
 
 @router.delete("/voice_consents/{consent_id}", summary="Delete a consent; voices made by it stay")
-async def delete_consent(request: Request, consent_id: str, client: Owner) -> dict[str, Any]:
-    await get_gateway(request).consents.remove(consent_id, client.tenant)
-    return openai.deleted_entry("audio.voice_consent", consent_id)
+async def delete_consent(consent_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    await gateway.consents.remove(consent_id, client.tenant)
+    return _deleted("audio.voice_consent", consent_id)
 
 
-def _entry(consent: RecordedConsent) -> dict[str, Any]:
-    return openai.consent_entry(consent.record_id, consent.name, consent.language, consent.created_at)
+def _prompt_voice(fields: Mapping[str, str]) -> VoiceRequest:
+    """Return the voice to make from a description. Raises InvalidRequest for another type or an empty prompt."""
+    if fields.get("type") != "prompt":
+        raise InvalidRequest("type must be prompt, or the voice be sent as a form with an audio_sample", field="type")
+    if not fields.get("prompt", "").strip():
+        raise InvalidRequest("prompt is empty", field="prompt")
+    return VoiceRequest(name=fields.get("name", ""), instructions=fields["prompt"])
+
+
+def _deleted(kind: str, id_: str) -> JsonObject:
+    return {"id": id_, "object": kind, "deleted": True}
+
+
+def _entry(consent: RecordedConsent) -> JsonObject:
+    return {
+        "id": consent.record_id,
+        "object": "audio.voice_consent",
+        "created_at": int(consent.created_at),
+        "language": consent.language,
+        "name": consent.name,
+    }

@@ -6,25 +6,32 @@ import asyncio
 import dataclasses
 import logging
 from http import HTTPStatus
-from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from realtime_tts.audio.containers import wav_header
 from realtime_tts.contract.speech_params import SpeechParams
-from realtime_tts.dialects.voice_request import YES, VoiceRequest
+from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import InvalidRequest, LimitExceeded, Overloaded, VoiceNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import schemas
 from realtime_tts.server.http.catalogue import added_voice
-from realtime_tts.server.http.routes import NEEDS_KEY, Owner, authorize, get_gateway, problems, read_body
+from realtime_tts.server.http.routes import (
+    NEEDS_KEY,
+    AnyClient,
+    AnyGateway,
+    ListedVoices,
+    Owner,
+    problems,
+    read_body,
+    takes,
+)
 from realtime_tts.server.logs import log_event
-from realtime_tts.server.voices.cloning import make_voice
-from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, upload_place
+from realtime_tts.server.voices.cloning import make_voice, relabel
+from realtime_tts.server.voices.forms import read_voice_form, upload_place
 from realtime_tts.server.voices.sample_speech import SampleSpeech
 from realtime_tts.session.settings import Choices, ContextSettings
-from realtime_tts.speech.voices import VoiceLabels
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +48,6 @@ _FIELDS = (
     "ttl_s",
 )
 
-
-AnyClient = Annotated[Client, Depends(authorize)]
 
 voices = APIRouter(prefix="/v1/voices", tags=["voices"], dependencies=NEEDS_KEY)
 
@@ -74,27 +79,27 @@ _FORM = {
         service_unavailable="no worker is ready, or many voices are being made",
     ),
 )
-async def create_voice(request: Request, client: Owner) -> schemas.NewVoice:
-    gateway = get_gateway(request)
+async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> schemas.NewVoice:
     gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
-        made = await make_voice(gateway, client, _voice_request(await read_voice_form(request, _FIELDS, _FILES)))
-    return schemas.NewVoice(**added_voice(made.record), warnings=list(made.remarks))
+        form = await read_voice_form(request, _FIELDS, _FILES)
+        ttl_s = _seconds(form.field("ttl_s"))
+        wanted = VoiceRequest.of_form(form.fields, form.files_of("reference"), form.file("prompt"), ttl_s)
+        made = await make_voice(gateway, client, wanted)
+    about = added_voice(made.record).model_dump(exclude_unset=True)
+    return schemas.NewVoice(**about, warnings=list(made.remarks))
 
 
 @voices.get(
     "/{voice_id}",
     summary="A voice",
-    response_model=schemas.Voice,
     response_model_exclude_unset=True,
     responses=problems(not_found=_NOT_FOUND),
 )
-async def get_voice(request: Request, voice_id: str, client: AnyClient) -> dict[str, Any]:
-    gateway = get_gateway(request)
-    listed = gateway.catalogue.voices(client.voices, gateway.voices.added(client.tenant))["voices"]
-    for voice in listed:
-        if voice_id in (voice["id"], voice["name"]):
-            return dict(voice)
+async def get_voice(voice_id: str, gateway: AnyGateway, client: AnyClient, listed: ListedVoices) -> schemas.Voice:
+    for voice in listed.voices:
+        if voice_id in (voice.id, voice.name):
+            return voice
     record = await gateway.voices.find(voice_id, client.tenant)
     if client.voices and record.name not in client.voices:
         raise VoiceNotFound("there is no such voice", field="voice")
@@ -105,9 +110,7 @@ async def get_voice(request: Request, voice_id: str, client: AnyClient) -> dict[
     "/{voice_id}",
     summary="Rename or describe a voice",
     response_model_exclude_unset=True,
-    openapi_extra={
-        "requestBody": {"content": {"application/json": {"schema": schemas.VoiceChange.model_json_schema()}}}
-    },
+    openapi_extra=takes(schemas.VoiceChange),
     responses=problems(
         bad_request="an invalid label",
         forbidden="requested with a token",
@@ -115,16 +118,9 @@ async def get_voice(request: Request, voice_id: str, client: AnyClient) -> dict[
         conflict="the name is taken",
     ),
 )
-async def change_voice(request: Request, voice_id: str, client: Owner) -> schemas.Voice:
+async def change_voice(request: Request, voice_id: str, gateway: AnyGateway, client: Owner) -> schemas.Voice:
     change = await read_body(request, schemas.VoiceChange)
-    registry = get_gateway(request).voices
-    old = await registry.find(voice_id, client.tenant)
-    labels = VoiceLabels(
-        old.name if change.name is None else change.name,
-        old.description if change.description is None else change.description,
-        old.language if change.language is None else change.language,
-    )
-    return schemas.Voice(**added_voice(await registry.relabel(old.voice_id, labels, client.tenant)))
+    return added_voice(await relabel(gateway, client, voice_id, **change.model_dump()))
 
 
 @voices.delete(
@@ -134,8 +130,8 @@ async def change_voice(request: Request, voice_id: str, client: Owner) -> schema
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(forbidden="requested with a token", not_found=_NOT_FOUND),
 )
-async def delete_voice(request: Request, voice_id: str, client: Owner) -> Response:
-    await get_gateway(request).voices.delete(voice_id, client.tenant)
+async def delete_voice(voice_id: str, gateway: AnyGateway, client: Owner) -> Response:
+    await gateway.voices.delete(voice_id, client.tenant)
     log_event(logger, logging.INFO, "voice_deleted", key=client.tenant or None)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
@@ -153,8 +149,7 @@ async def delete_voice(request: Request, voice_id: str, client: Owner) -> Respon
         ),
     },
 )
-async def preview_voice(request: Request, voice_id: str, client: AnyClient) -> Response:
-    gateway = get_gateway(request)
+async def preview_voice(request: Request, voice_id: str, gateway: AnyGateway, client: AnyClient) -> Response:
     gateway.availability.check()
     await gateway.voices.look_up(voice_id, client.tenant)
     defaults = gateway.catalogue.defaults
@@ -207,22 +202,6 @@ async def _sample(gateway: Gateway, settings: ContextSettings, client: Client) -
     """Return the sample sentence as a WAV file."""
     pcm, rate_hz = await SampleSpeech(gateway, client, settings).speak()
     return wav_header(rate_hz, num_samples=len(pcm) // 2, provenance=gateway.provenance(settings.voice)) + pcm
-
-
-def _voice_request(form: VoiceForm) -> VoiceRequest:
-    return VoiceRequest(
-        name=form.field("name"),
-        description=form.field("description"),
-        language=form.field("language"),
-        reference=form.files_of("reference"),
-        prompt=form.file("prompt"),
-        prompt_text=form.field("prompt_text") or None,
-        instructions=form.field("instructions"),
-        consent=form.field("consent").lower() in YES,
-        consent_by=form.field("consent_by"),
-        consent_scope=form.field("consent_scope"),
-        ttl_s=_seconds(form.field("ttl_s")),
-    )
 
 
 def _seconds(text: str) -> float | None:
