@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from realtime_tts.audio import pipeline
@@ -76,15 +77,9 @@ class SpeechListener(Protocol):
         """Return True if packets may come some 10 ms later without an audible effect."""
         ...
 
-    def speech_packets(
-        self,
-        context_id: str,
-        packets: Packets | None,
-        segment_index: int,
-        audio_ms: float,
-        done: bool,
-        reached: tuple[float, float] | None,
-    ) -> None: ...
+    def speech_packets(self, context_id: str, packets: Packets | None, piece: Piece) -> None:
+        """Take the packets of a piece, or of its beginning with `piece.audio_ms` up to there; None at a segment's end."""
+        ...
 
     def speech_finished(self, context_id: str, packets: list[Packets]) -> None: ...
 
@@ -132,14 +127,11 @@ class ContextSpeech:
 
     async def _encode(self, piece: Piece) -> None:
         if piece.done:
-            self._listener.speech_packets(
-                self._context_id, None, piece.segment.index, piece.audio_ms, True, piece.reached
-            )
+            self._listener.speech_packets(self._context_id, None, piece)
             return
         num_left = len(piece.pcm) // 2
         for pcm in self._encoder.slices(piece.pcm):
             packets = await self._encoder.push(pcm, can_wait=self._listener.is_ahead(self._context_id))
             num_left -= len(pcm) // 2
             audio_ms = piece.audio_ms - 1000 * num_left / self.speaker.sample_rate_hz
-            index, reached = piece.segment.index, piece.reached
-            self._listener.speech_packets(self._context_id, packets, index, audio_ms, False, reached)
+            self._listener.speech_packets(self._context_id, packets, replace(piece, audio_ms=audio_ms))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -51,7 +51,7 @@ class ClosingListener:
     def is_ahead(self, context_id: str) -> bool:
         return False
 
-    def speech_packets(self, context_id: str, packets: Packets, *progress: Any) -> None:
+    def speech_packets(self, context_id: str, packets: Packets | None, piece: Piece) -> None:
         self.calls.append("packets")
         assert self.speech is not None
         self.speech.close()

@@ -24,7 +24,7 @@ from realtime_tts.session.connection import INTERNAL_ERROR, SessionState
 from realtime_tts.session.session import Session
 from realtime_tts.speech.encoders import Encoders
 from realtime_tts.speech.encoding import ContextSpeech
-from realtime_tts.speech.speaker import Speaker
+from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers.client import EngineClient
 
@@ -219,19 +219,11 @@ class LiveSession:
     def is_ahead(self, context_id: str) -> bool:
         return self.session.is_ahead(context_id, time.monotonic())
 
-    def speech_packets(
-        self,
-        context_id: str,
-        packets: Packets | None,
-        segment_index: int,
-        audio_ms: float,
-        done: bool,
-        reached: tuple[float, float] | None,
-    ) -> None:
+    def speech_packets(self, context_id: str, packets: Packets | None, piece: Piece) -> None:
         now = time.monotonic()
         if packets:
             self.session.audio(context_id, packets, now)
-        self.session.segment_progress(context_id, segment_index, audio_ms, done, now, reached)
+        self.session.segment_progress(context_id, piece.segment.index, piece.audio_ms, piece.done, now, piece.reached)
         with self._contained():
             self._follow(now)
 

@@ -16,6 +16,8 @@ from realtime_tts.server.stream.live_session import LiveSession, Services
 from realtime_tts.session.messages import AudioPackets, Text
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
+from realtime_tts.speech.speaker import Piece
+from realtime_tts.text.planner import Segment
 
 
 @dataclass
@@ -49,7 +51,8 @@ async def test_the_socket_is_woken_for_packets_that_may_leave_and_not_for_those_
     def take(first: int, num_packets: int) -> tuple[int, int]:
         """How often the socket is woken, and how many packets may leave."""
         sink.num_woken = 0
-        live.speech_packets("c", numbered_packets(first, num_packets), 0, 20.0 * (first + num_packets), False, None)
+        piece = Piece(Segment(0, "", "", 0, 0, ()), b"", 20.0 * (first + num_packets), done=False)
+        live.speech_packets("c", numbered_packets(first, num_packets), piece)
         if not sink.num_woken:
             return 0, 0
         taken = live.take_messages(10**9)
