@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from realtime_tts.audio import g711
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
 
 def as_f32le(pcm_s16le: bytes) -> bytes:
@@ -19,7 +20,7 @@ def as_f32le(pcm_s16le: bytes) -> bytes:
     return bytes(scaled.tobytes())
 
 
-def resampled(samples: np.ndarray[Any, Any], from_hz: int, to_hz: int) -> np.ndarray[Any, Any]:
+def resampled(samples: npt.NDArray[np.float32], from_hz: int, to_hz: int) -> npt.NDArray[np.float32]:
     """Return a whole recording at another rate. The number of samples is rounded up, as the reference's loader does."""
     import numpy as np
     import soxr  # imported here, since importing the gateway must not load them

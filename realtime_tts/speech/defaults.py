@@ -6,7 +6,6 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.contract import frames
@@ -61,17 +60,15 @@ class SpeechDefaults:
         self._voice_aliases = voice_aliases or {}
         self._name_of = name_of
         self._adapters = adapters
-        changes: dict[str, dict[str, Any]] = {
-            "steps": {
-                "default": self.policy.default_steps,
-                "maximum": max(max_flow_steps, self.policy.default_steps),
-            },
-            "cfg": {"default": self.policy.default_cfg},
-            "language": {"default": _base_of(language)},
-            "mode": {"default": mode or ("live" if ready.text_timing == "measured" else "clause")},
-            "sentence_pause_ms": {"default": sentence_pause_ms},
+        steps, table = self.policy.default_steps, SPEECH_PARAMS
+        mode = mode or ("live" if ready.text_timing == "measured" else "clause")
+        self.params = table | {
+            "steps": replace(table["steps"], default=steps, maximum=max(max_flow_steps, steps)),
+            "cfg": replace(table["cfg"], default=self.policy.default_cfg),
+            "language": replace(table["language"], default=_base_of(language)),
+            "mode": replace(table["mode"], default=mode),
+            "sentence_pause_ms": replace(table["sentence_pause_ms"], default=sentence_pause_ms),
         }
-        self.params = SPEECH_PARAMS | {name: replace(SPEECH_PARAMS[name], **each) for name, each in changes.items()}
         self._lexicons = lexicons or Lexicons()
         self._request_lexicon = functools.lru_cache(maxsize=16)(request_lexicon)
         self._draw_seed = draw_seed

@@ -12,19 +12,21 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 from realtime_tts.audio import pipeline, speech_stream
 from realtime_tts.audio.codecs import OPUS_COMPLEXITY
 from realtime_tts.contract.cores import usable_cores
 
+S = TypeVar("S")
 T = TypeVar("T")
 _MOST_AT_ONCE = 8  # jobs that one thread takes: others may be idle by then
 _LEAST_AT_ONCE = 4  # where there are so many: the last of them waits a millisecond
 _PATIENCE_S = 0.03  # so long a job waits for others that can wait
 
-_Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
-_Outcome = tuple["asyncio.Future[Any]", Any, "BaseException | None"]
+_Settle = Callable[[], None]  # gives the outcome of a job to its future, on the loop
+_Job = tuple[Callable[[], _Settle], Callable[[], bool]]  # what a thread runs; what cancels the future
 
 
 class Encoders:
@@ -43,7 +45,7 @@ class Encoders:
         self._handing_over: asyncio.Handle | None = None  # that will be
         self._is_urgent = False  # with the next turn of the loop
         self._handed_over: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
-        self._outcomes: collections.deque[_Outcome] = collections.deque()
+        self._outcomes: collections.deque[_Settle] = collections.deque()
         self._is_told = False  # the loop will look at the outcomes
         self._closed = False
 
@@ -65,7 +67,7 @@ class Encoders:
         if self._closed:
             answer.cancel()
         else:
-            self._new.append((job, answer))
+            self._new.append((partial(_done, job, answer), answer.cancel))
             self._hand_over_soon(self._loop, can_wait and len(self._new) < _MOST_AT_ONCE)
         return answer
 
@@ -86,8 +88,8 @@ class Encoders:
         with contextlib.suppress(queue.Empty):
             while True:
                 waiting = waiting + (self._handed_over.get_nowait() or [])
-        for _, answer in waiting:
-            answer.cancel()
+        for _, cancel in waiting:
+            cancel()
         self._new = []
         if self._handing_over is not None:
             self._handing_over.cancel()
@@ -109,13 +111,7 @@ class Encoders:
     def _give_back(self) -> None:
         self._is_told = False  # before the outcomes are read: a thread that adds one later notifies the loop again
         while self._outcomes:
-            answer, result, error = self._outcomes.popleft()
-            if answer.done():
-                continue
-            if error is None:
-                answer.set_result(result)
-            else:
-                answer.set_exception(error)
+            self._outcomes.popleft()()
 
     # ---- in the threads ------------------------------------------------------------------------------------------
 
@@ -123,7 +119,7 @@ class Encoders:
         while (jobs := self._handed_over.get()) is not None:
             jobs.reverse()
             while jobs:
-                self._outcomes.append(_done(*jobs.pop()))
+                self._outcomes.append(jobs.pop()[0]())
                 if not self._is_told:
                     self._is_told = True
                     self._tell()
@@ -134,12 +130,17 @@ class Encoders:
             self._loop.call_soon_threadsafe(self._give_back)
 
 
-def _done(job: Callable[[], Any], answer: asyncio.Future[Any]) -> _Outcome:
+def _done(job: Callable[[], T], answer: asyncio.Future[T]) -> _Settle:
     """Run a job and return its outcome. Afterwards nothing refers to the job, which may be the last owner of a codec's
     memory."""
     if answer.cancelled():
-        return answer, None, None
+        return lambda: None
     try:
-        return answer, job(), None
+        return partial(_settle, answer, answer.set_result, job())
     except BaseException as error:
-        return answer, None, error
+        return partial(_settle, answer, answer.set_exception, error)
+
+
+def _settle(answer: asyncio.Future[T], settle: Callable[[S], None], outcome: S) -> None:
+    if not answer.done():
+        settle(outcome)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 from realtime_tts.audio.decode import Recording, decode_recording
 from realtime_tts.audio.samples import resampled
@@ -13,8 +13,9 @@ from realtime_tts.errors import AudioDecodeError
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
-RecordingLike: TypeAlias = Union[str, Path, "tuple[np.ndarray[Any, Any], int]", Recording]
+RecordingLike: TypeAlias = Union[str, Path, "tuple[npt.NDArray[np.generic], int]", Recording]
 RATE_HZ = 48_000  # covers the band of speech; the worker resamples to its model's rate
 
 
@@ -39,7 +40,7 @@ async def read_recording(recording: RecordingLike, field: str) -> bytes:
     return (await decode_recording(data, RATE_HZ)).pcm
 
 
-def _from_samples(samples: np.ndarray[Any, Any], rate_hz: int, field: str) -> bytes:
+def _from_samples(samples: npt.NDArray[np.generic], rate_hz: int, field: str) -> bytes:
     import numpy as np  # here, since the gateway imports this module and decodes files without it
 
     pcm = np.asarray(samples)
