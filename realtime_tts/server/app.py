@@ -19,6 +19,7 @@ from realtime_tts.server.http import adapters, browser_tokens, routes
 from realtime_tts.server.http.docs_page import mount_docs
 from realtime_tts.server.http.problems import install_problem_handlers
 from realtime_tts.server.http.request_ids import RequestIds
+from realtime_tts.server.http.turns import InTurns
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import cartesia, deepgram, elevenlabs, openai
 from realtime_tts.server.voices import routes as voice_routes
@@ -65,6 +66,8 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
         app.add_middleware(
             CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=["*"]
         )
+
+    app.add_middleware(InTurns)
 
     # Before all other routes: paths are compared one by one, and most refused handshakes are for this path.
     @app.websocket("/v1/stream")

@@ -20,7 +20,6 @@ logger = logging.getLogger(__name__)
 # For descriptors other than client sockets: the workers' sockets and pipes, a restarted worker, files.
 RESERVED_DESCRIPTORS = 64
 _BACKLOG = 2048
-_BATCH = 4  # taken at a stretch: the first request of each costs a millisecond, and audio is due in between
 _RETRY_S = 0.2
 _MAX_REFUSALS = 16  # at a time, out of the reserve; beyond that a connection is closed without an answer
 _REFUSAL_S = 1.0
@@ -140,19 +139,19 @@ class Acceptor:
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(_BATCH):
-            try:
-                connection, _ = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:  # no descriptor or no memory: the peer waits in the backlog until there is one
-                if count := self._throttle.take("accept_failed", time.monotonic()):
-                    fields = {"error": type(error).__name__, "errno": error.errno}
-                    log_event(logger, logging.WARNING, "accept_failed", count=count, **fields)
-                self._loop.remove_reader(self._listener)
-                self._retry = self._loop.call_later(_RETRY_S, self._resume)
-                return
-            self._admit(connection, b"")
+        """Accept one connection: the first request of each costs a millisecond or two, and audio is due in between."""
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:  # no descriptor or no memory: the peer waits in the backlog until there is one
+            if count := self._throttle.take("accept_failed", time.monotonic()):
+                fields = {"error": type(error).__name__, "errno": error.errno}
+                log_event(logger, logging.WARNING, "accept_failed", count=count, **fields)
+            self._loop.remove_reader(self._listener)
+            self._retry = self._loop.call_later(_RETRY_S, self._resume)
+            return
+        self._admit(connection, b"")
 
 
 class _Refusal(asyncio.Protocol):

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import array
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Callable
 
 _MAX_HEAD_BYTES = 64 * 1024  # more than `request_parser` accepts for a handshake
 _DESCRIPTOR_BYTES = array.array("i").itemsize
-_BATCH = 4  # connections taken before the event loop continues, as in `acceptor`
 
 
 class ConnectionReceiver:
@@ -45,11 +45,9 @@ class ConnectionReceiver:
             os.unlink(self._path)
 
     def _take(self) -> None:
-        for _ in range(_BATCH):
-            try:
-                received, connection = _receive(self._socket)
-            except (BlockingIOError, InterruptedError):
-                return
+        """Take one connection; the event loop has other work in between, as with `Acceptor`."""
+        with contextlib.suppress(BlockingIOError, InterruptedError):
+            received, connection = _receive(self._socket)
             if connection is not None:
                 self._admit(connection, received)
 

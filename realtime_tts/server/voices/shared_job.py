@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
+from realtime_tts.server.http.turns import Turns
+
 T = TypeVar("T")
 
 
@@ -24,6 +26,7 @@ class SharedJobs(Generic[T]):
 
     def __init__(self) -> None:
         self._jobs: dict[str, _Job[T]] = {}
+        self._turns = Turns()
 
     async def result(self, name: str, work: Callable[[], Coroutine[Any, Any, T]], receive: Receive) -> T:
         """Return the result of the job of this name; start it with `work` if it is not running.
@@ -42,6 +45,7 @@ class SharedJobs(Generic[T]):
         leaving = asyncio.create_task(_until_gone(receive), name="watch client")
         try:
             await asyncio.wait([job.task, leaving], return_when=asyncio.FIRST_COMPLETED)
+            await self._turns.next()
             if not job.task.done():
                 raise ClientDisconnect
             return job.task.result()
