@@ -11,16 +11,12 @@ Its answers are scripted; give `Bot` another `answer` to let a language model sp
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
-import contextlib
 import json
 import logging
-import os
 import re
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -28,8 +24,9 @@ from xml.sax.saxutils import quoteattr
 sys.path.insert(0, str(Path(__file__).parent))  # for any way of starting this file
 
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
-from conversation import Answer, Conversation, Turn, scripted_answer
-from realtime_tts_client import AudioFormat, Packet, RealtimeTTSError, Session, connect
+from bots import CallBot, parser, serve
+from conversation import Answer, Conversation, Turn
+from realtime_tts_client import AudioFormat, Packet, RealtimeTTSError, Session
 from realtime_tts_client.decoding import Decoder, to_int16
 
 logger = logging.getLogger("phone_bot")
@@ -43,7 +40,6 @@ DEFAULT_PATH = "/media"
 PATH = re.compile(r"/[A-Za-z0-9._~/-]*")  # characters that need no encoding and are no pattern of aiohttp
 MAX_REASON_BYTES = 123  # limit of a close frame
 HEARTBEAT_S = 20.0
-END_S = 5.0  # for open calls to end at shutdown
 
 
 class Call(Conversation):
@@ -137,56 +133,29 @@ class Call(Conversation):
         await self._socket.send_str(json.dumps({"event": event, "streamSid": self._stream_sid, **fields}))
 
 
-class Bot:
+class Bot(CallBot):
     """Bot that answers each call that a carrier connects to `path`.
 
     Args:
-        tts_url: address of the realtime-tts server.
-        answer: returns the next answer for the history so far; read while it is spoken.
         public_url: address at which the carrier reaches this bot, used in the TwiML answer.
-        max_calls: limit of concurrent calls.
+        options: as `CallBot`'s.
 
     Raises:
         ValueError: a path or an address is malformed.
     """
 
     def __init__(
-        self,
-        tts_url: str,
-        *,
-        path: str = DEFAULT_PATH,
-        answer: Answer = scripted_answer,
-        api_key: str | None = None,
-        voice: str | None = None,
-        public_url: str | None = None,
-        max_calls: int = 20,
+        self, tts_url: str, *, path: str = DEFAULT_PATH, public_url: str | None = None, **options: Any
     ) -> None:
+        super().__init__(tts_url, **options)
         if not PATH.fullmatch(path):
             raise ValueError(f"path must begin with / and have letters, digits, - . _ ~ and / only, got {path!r}")
         if public_url is not None and not public_url.startswith(("wss://", "ws://")):
             raise ValueError(f"public_url must be like wss://bot.example.org, got {public_url!r}")
         self.calls: set[Call] = set()
         self._sockets: set[web.WebSocketResponse] = set()
-        self._tts_url, self._api_key, self._voice = tts_url, api_key, voice
         self._path = path
-        self._answer = answer
         self._public_url = public_url
-        self._max_calls = max_calls
-
-    @contextlib.asynccontextmanager
-    async def listening(self, host: str, port: int) -> AsyncIterator[asyncio.Server]:
-        """Run the server in a context manager; it accepts connections inside."""
-        runner = web.AppRunner(self.application(), shutdown_timeout=END_S)
-        await runner.setup()
-        assert runner.server is not None
-        try:
-            server = await asyncio.get_running_loop().create_server(runner.server, host, port)
-            try:
-                yield server
-            finally:
-                server.close()
-        finally:
-            await runner.cleanup()
 
     def application(self) -> web.Application:
         made = web.Application()
@@ -221,9 +190,8 @@ class Bot:
         return socket
 
     async def _on_socket(self, socket: web.WebSocketResponse) -> None:
-        session = connect(self._tts_url, api_key=self._api_key, voice=self._voice, audio=PHONE_AUDIO)
         try:
-            async with session:
+            async with self._session(PHONE_AUDIO) as session:
                 call = Call(socket, session, self._answer)
                 self.calls.add(call)
                 try:
@@ -241,45 +209,10 @@ class Bot:
             await socket.close(code=1013, message=error.code.encode())
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--tts-url", default=os.environ.get("REALTIME_TTS_URL", "ws://localhost:8000"))
-    made.add_argument("--voice", help="name of a voice")
-    made.add_argument("--host", default="127.0.0.1")
-    made.add_argument("--port", type=int, default=8090)
-    made.add_argument(
-        "--path",
-        default=DEFAULT_PATH,
-        help="the carrier connects there; keep it secret, it is the only check",
-    )
-    made.add_argument("--max-calls", type=int, default=20, help="at once")
-    made.add_argument("--public-url", help="wss://…, under which the carrier reaches this program")
-    return made
-
-
-async def main() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    options = parser().parse_args()
-    try:
-        bot = Bot(
-            options.tts_url,
-            path=options.path,
-            api_key=os.environ.get("REALTIME_TTS_API_KEY"),
-            voice=options.voice,
-            public_url=options.public_url,
-            max_calls=options.max_calls,
-        )
-    except ValueError as error:
-        sys.exit(str(error))
-    async with contextlib.AsyncExitStack() as stack:
-        try:
-            server = await stack.enter_async_context(bot.listening(options.host, options.port))
-        except OSError as error:
-            sys.exit(f"cannot listen on {options.host}:{options.port}: {error.strerror}; choose another --port")
-        logger.info("waiting for calls at ws://%s:%d%s", options.host, options.port, options.path)
-        await server.serve_forever()
-
-
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(main())
+    options = parser(__doc__, 8090)
+    options.add_argument(
+        "--path", default=DEFAULT_PATH, help="the carrier connects there; keep it secret, it is the only check"
+    )
+    options.add_argument("--public-url", help="wss://…, under which the carrier reaches this program")
+    serve(options, Bot)

@@ -11,14 +11,13 @@ give `Bot` another `answer` to let a language model speak.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,9 +39,10 @@ from aiortc import (
 )
 from aiortc.mediastreams import MediaStreamError
 from aiortc.rtcicetransport import parse_stun_turn_uri
-from conversation import Answer, Conversation, Turn, scripted_answer
+from bots import END_S, CallBot, parser, serve
+from conversation import Answer, Conversation, Turn
 from page_origins import PageOrigins
-from realtime_tts_client import AudioFormat, Packet, RealtimeTTSError, Session, connect
+from realtime_tts_client import AudioFormat, Packet, RealtimeTTSError, Session
 from speech_track import RATE_HZ, SpeechTrack
 
 logger = logging.getLogger("webrtc_bot")
@@ -51,7 +51,6 @@ PAGE = Path(__file__).parent / "webrtc"
 OPUS = AudioFormat("opus", sample_rate=RATE_HZ, frame_ms=20)
 CONNECT_S = 20.0
 GRACE_S = 2.0  # for an offer to become a call before a new one may replace it
-END_S = 5.0
 CUT_ANSWER_S = 0.3  # for the page to report where it stopped
 MAX_OFFER_BYTES = 64 * 1024
 MAX_SECTIONS = 2  # of an offer: audio and the data channel; each takes sockets and an agent for ICE
@@ -291,15 +290,13 @@ class _Offer:
         return self.call is None or not self.call.has_begun
 
 
-class Bot:
+class Bot(CallBot):
     """Bot that serves the page and answers the calls made from it.
 
     Args:
-        tts_url: address of the realtime-tts server.
-        answer: returns the next answer for the history so far; read while it is spoken.
         ice_servers: STUN and TURN servers, for browsers that cannot reach this machine directly.
-        max_calls: limit of concurrent calls.
         allowed_origins: origins of the page, if it is not opened under a name of this machine.
+        options: as `CallBot`'s.
 
     Raises:
         ValueError: an allowed origin is not like https://bot.example.org, or an ICE server not like stun:host:port.
@@ -309,22 +306,17 @@ class Bot:
         self,
         tts_url: str,
         *,
-        answer: Answer = scripted_answer,
-        api_key: str | None = None,
-        voice: str | None = None,
-        ice_servers: list[RTCIceServer] | None = None,
-        max_calls: int = 20,
+        ice_servers: Sequence[RTCIceServer] = (),
         allowed_origins: Iterable[str] = (),
+        **options: Any,
     ) -> None:
-        for server in ice_servers or []:
+        super().__init__(tts_url, **options)
+        for server in ice_servers:
             for url in [server.urls] if isinstance(server.urls, str) else server.urls:
                 check_ice_url(url)
         self.calls: set[Call] = set()
         self._origins = PageOrigins(allowed_origins)
-        self._tts_url, self._api_key, self._voice = tts_url, api_key, voice
-        self._answer = answer
-        self._ice_servers = ice_servers or []
-        self._max_calls = max_calls
+        self._ice_servers = list(ice_servers)
         self._tasks: dict[asyncio.Task[None], _Offer] = {}  # the oldest first
         self._ending: set[asyncio.Task[None]] = set()  # tasks of abandoned offers
 
@@ -398,7 +390,7 @@ class Bot:
     async def _call(self, offer: _Offer) -> None:
         answered = offer.answered
         try:
-            async with connect(self._tts_url, api_key=self._api_key, voice=self._voice, audio=OPUS) as session:
+            async with self._session(OPUS) as session:
                 offer.call = call = Call(session, self._answer, self._ice_servers)
                 self.calls.add(call)
                 try:
@@ -435,45 +427,21 @@ def _refusal(status: int, code: str, message: str) -> web.Response:
     return web.json_response({"code": code, "message": message}, status=status)
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--tts-url", default=os.environ.get("REALTIME_TTS_URL", "ws://localhost:8000"))
-    made.add_argument("--voice", help="name of a voice")
-    made.add_argument("--host", default="127.0.0.1")
-    made.add_argument("--port", type=int, default=8070)
-    made.add_argument("--ice-server", action="append", default=[], help="stun:… or turn:…; may be repeated")
-    made.add_argument("--ice-username", help="for TURN servers")
-    made.add_argument("--max-calls", type=int, default=20, help="at once")
-    made.add_argument(
+def _make(ice_server: list[str], ice_username: str | None, allowed_origin: list[str], **options: Any) -> Bot:
+    credential = os.environ.get("ICE_CREDENTIAL")
+    ice_servers = [RTCIceServer(url, ice_username, credential) for url in ice_server]
+    return Bot(ice_servers=ice_servers, allowed_origins=allowed_origin, **options)
+
+
+if __name__ == "__main__":
+    options = parser(__doc__, 8070)
+    options.add_argument("--ice-server", action="append", default=[], help="stun:… or turn:…; may be repeated")
+    options.add_argument("--ice-username", help="for TURN servers")
+    options.add_argument(
         "--allowed-origin",
         action="append",
         default=[],
         metavar="https://bot.example.org",
         help="address of the page, if that is not a name of this machine; may be repeated",
     )
-    return made
-
-
-def main() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    options = parser().parse_args()
-    credential = os.environ.get("ICE_CREDENTIAL")
-    try:
-        bot = Bot(
-            options.tts_url,
-            api_key=os.environ.get("REALTIME_TTS_API_KEY"),
-            voice=options.voice,
-            ice_servers=[RTCIceServer(url, options.ice_username, credential) for url in options.ice_server],
-            max_calls=options.max_calls,
-            allowed_origins=options.allowed_origin,
-        )
-    except ValueError as error:
-        sys.exit(str(error))
-    try:
-        web.run_app(bot.application(), host=options.host, port=options.port)
-    except OSError as error:
-        sys.exit(f"cannot listen on {options.host}:{options.port}: {error.strerror}; choose another --port")
-
-
-if __name__ == "__main__":
-    main()
+    serve(options, _make)

@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
+from bot_serving import listening
 from client_fake_server import Connection, scripted
 from server_environment import ROOT
 from websockets.asyncio.client import ClientConnection, connect
@@ -110,8 +111,8 @@ async def phoning(tts_url: str, answers: list[str], **options: Any) -> AsyncIter
             yield word + " "
 
     bot = Bot(tts_url, answer=answer, **options)
-    async with bot.listening("127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media"
+    async with listening(bot.application()) as host:
+        url = f"ws://{host}/media"
         async with connect(url) as socket:
             carrier = Carrier(socket)
             tasks = [asyncio.create_task(carrier.receive()), asyncio.create_task(carrier.play())]
@@ -200,8 +201,8 @@ async def test_a_line_that_breaks_frees_its_session_and_is_no_fault(
 
 async def test_a_page_in_somebodys_browser_cannot_call(fake_gateway: str) -> None:
     bot = Bot(fake_gateway)
-    async with bot.listening("127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media"
+    async with listening(bot.application()) as host:
+        url = f"ws://{host}/media"
         with pytest.raises(InvalidStatus, match="403"):
             await connect(url, origin=Origin("https://elsewhere.example.org"))
 
@@ -236,8 +237,8 @@ async def test_malformed_messages_end_the_call_alone(
     fake_gateway: str, messages: list[str | bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     bot = Bot(fake_gateway)
-    async with bot.listening("127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media"
+    async with listening(bot.application()) as host:
+        url = f"ws://{host}/media"
         async with connect(url) as socket:
             for message in messages:
                 await socket.send(message)
@@ -250,8 +251,8 @@ async def test_malformed_messages_end_the_call_alone(
 
 async def test_a_message_that_is_too_large_ends_the_call(fake_gateway: str) -> None:
     async with (
-        Bot(fake_gateway).listening("127.0.0.1", 0) as server,
-        connect(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media") as socket,
+        listening(Bot(fake_gateway).application()) as host,
+        connect(f"ws://{host}/media") as socket,
     ):
         await socket.send(json.dumps({"event": "media", "media": {"payload": "A" * 100_000}}))
         await socket.wait_closed()
@@ -262,8 +263,8 @@ async def test_a_stream_that_is_not_started_is_no_call(fake_gateway: str, monkey
     """Whatever else is said meanwhile."""
     monkeypatch.setattr("phone_bot.START_S", 0.3)
     bot = Bot(fake_gateway)
-    async with bot.listening("127.0.0.1", 0) as server:
-        async with connect(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media") as socket:
+    async with listening(bot.application()) as host:
+        async with connect(f"ws://{host}/media") as socket:
             media = json.dumps({"event": "media", "media": {"payload": base64.b64encode(LOUD * 50).decode()}})
             with contextlib.suppress(ConnectionClosed):
                 for _ in range(1000):
@@ -276,8 +277,8 @@ async def test_a_stream_that_is_not_started_is_no_call(fake_gateway: str, monkey
 async def test_nothing_is_spoken_before_the_stream_has_started(fake_gateway: str) -> None:
     bot = Bot(fake_gateway)
     async with (
-        bot.listening("127.0.0.1", 0) as server,
-        connect(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media") as socket,
+        listening(bot.application()) as host,
+        connect(f"ws://{host}/media") as socket,
     ):
         await until(lambda: bot.calls)
         [call] = bot.calls
@@ -292,8 +293,8 @@ async def test_nothing_is_spoken_before_the_stream_has_started(fake_gateway: str
 
 async def test_no_more_calls_than_it_may_have(fake_gateway: str) -> None:
     bot = Bot(fake_gateway, max_calls=2)
-    async with bot.listening("127.0.0.1", 0) as server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media"
+    async with listening(bot.application()) as host:
+        url = f"ws://{host}/media"
         async with connect(url):
             async with connect(url):
                 with pytest.raises(InvalidStatus, match="503"):
@@ -323,24 +324,23 @@ async def test_a_turn_that_fails_leaves_what_was_heard(caplog: pytest.LogCapture
 async def test_only_the_agreed_path_is_answered_and_twiml_names_it(fake_gateway: str, method: str) -> None:
     """Carriers ask for instructions with POST and a form, unless they are told otherwise."""
     bot = Bot(fake_gateway, path="/secret", public_url="wss://bot.example.org/")
-    async with bot.listening("127.0.0.1", 0) as server, aiohttp.ClientSession() as http:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with listening(bot.application()) as host, aiohttp.ClientSession() as http:
         form = {"CallSid": "CA1", "From": "+15550100"} if method == "POST" else None
-        async with http.request(method, f"{url}/secret/twiml", data=form) as answer:
+        async with http.request(method, f"http://{host}/secret/twiml", data=form) as answer:
             assert (answer.status, answer.content_type) == (200, "application/xml")
             assert '<Stream url="wss://bot.example.org/secret"/>' in await answer.text()
-        async with http.request(method, f"{url}/twiml", data=form) as answer:
+        async with http.request(method, f"http://{host}/twiml", data=form) as answer:
             assert answer.status == 404, "the secret would be no secret"
         with pytest.raises(aiohttp.WSServerHandshakeError, match="404"):
-            await http.ws_connect(f"{url}/media")
+            await http.ws_connect(f"http://{host}/media")
 
 
 async def test_without_a_secret_the_instruction_has_a_short_address(fake_gateway: str) -> None:
     bot = Bot(fake_gateway, public_url="wss://bot.example.org")
     async with (
-        bot.listening("127.0.0.1", 0) as server,
+        listening(bot.application()) as host,
         aiohttp.ClientSession() as http,
-        http.post(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/twiml") as answer,
+        http.post(f"http://{host}/twiml") as answer,
     ):
         assert '<Stream url="wss://bot.example.org/media"/>' in await answer.text()
 
@@ -361,15 +361,17 @@ def test_addresses_that_no_carrier_could_use_are_refused(options: dict[str, str]
 
 
 async def test_a_bot_without_a_public_address_gives_no_instructions(fake_gateway: str) -> None:
-    async with Bot(fake_gateway).listening("127.0.0.1", 0) as server, aiohttp.ClientSession() as http:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with http.post(f"{url}/twiml", data={"CallSid": "CA1"}) as answer:
-            assert answer.status == 404
+    async with (
+        listening(Bot(fake_gateway).application()) as host,
+        aiohttp.ClientSession() as http,
+        http.post(f"http://{host}/twiml", data={"CallSid": "CA1"}) as answer,
+    ):
+        assert answer.status == 404
 
 
 async def test_a_call_ends_with_the_bot(fake_gateway: str) -> None:
-    async with Bot(fake_gateway).listening("127.0.0.1", 0) as server:
-        socket = await connect(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/media")
+    async with listening(Bot(fake_gateway).application()) as host:
+        socket = await connect(f"ws://{host}/media")
     with pytest.raises(ConnectionClosed):
         await socket.recv()
     assert socket.close_code == 1001

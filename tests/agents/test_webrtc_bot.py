@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
-from aiohttp import web
 from aiortc import RTCConfiguration, RTCIceServer, RTCPeerConnection, RTCRtpSender
+from bot_serving import listening
 from client_fake_server import Connection, scripted
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,14 +68,8 @@ async def serving(tts_url: str, answers: list[str] | None = None, **options: Any
             yield word + " "
 
     bot = Bot(tts_url, answer=answer, **options)
-    runner = web.AppRunner(bot.application())
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}", bot
-    finally:
-        await runner.cleanup()
+    async with listening(bot.application()) as host:
+        yield f"http://{host}", bot
 
 
 @contextlib.asynccontextmanager
