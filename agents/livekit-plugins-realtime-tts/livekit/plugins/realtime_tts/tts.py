@@ -6,8 +6,7 @@ import asyncio
 import os
 import time
 import weakref
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from livekit.agents import APIConnectionError, APIConnectOptions, tts, utils
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, NOT_GIVEN, NotGivenOr
@@ -30,22 +29,16 @@ NUM_CHANNELS = 1
 Mode = Literal["live", "clause"]
 
 
-@dataclass(frozen=True)
-class VoiceOptions:
+class SpeechOptions(TypedDict, total=False):
     """Speech options; None is the server's default."""
 
-    voice: str | None = None
-    cfg: float | None = None
-    steps: int | None = None
-    seed: int | None = None
-    language: str | None = None
-    instructions: str | None = None
-    mode: Mode | None = None
-
-    @property
-    def params(self) -> dict[str, Any]:
-        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "voice"}
-        return {name: value for name, value in given.items() if value is not None}
+    voice: NotGivenOr[str | None]
+    cfg: NotGivenOr[float | None]
+    steps: NotGivenOr[int | None]
+    seed: NotGivenOr[int | None]
+    language: NotGivenOr[str | None]
+    instructions: NotGivenOr[str | None]
+    mode: NotGivenOr[Mode | None]
 
 
 class TTS(tts.TTS[Any]):
@@ -56,14 +49,8 @@ class TTS(tts.TTS[Any]):
         url: NotGivenOr[str] = NOT_GIVEN,
         *,
         api_key: NotGivenOr[str] = NOT_GIVEN,
-        voice: NotGivenOr[str | None] = NOT_GIVEN,
-        cfg: NotGivenOr[float | None] = NOT_GIVEN,
-        steps: NotGivenOr[int | None] = NOT_GIVEN,
-        seed: NotGivenOr[int | None] = NOT_GIVEN,
-        language: NotGivenOr[str | None] = NOT_GIVEN,
-        instructions: NotGivenOr[str | None] = NOT_GIVEN,
-        mode: NotGivenOr[Mode | None] = NOT_GIVEN,
         sample_rate: int = DEFAULT_SAMPLE_RATE,
+        **options: Unpack[SpeechOptions],
     ) -> None:
         """
         Args:
@@ -90,14 +77,12 @@ class TTS(tts.TTS[Any]):
         self._url = url if is_given(url) else os.environ.get("REALTIME_TTS_URL", DEFAULT_URL)
         self._api_key = api_key if is_given(api_key) else os.environ.get("REALTIME_TTS_API_KEY")
         self._audio = AudioFormat("pcm_s16le", sample_rate=sample_rate, frame_ms=PACKET_MS)
-        self._options = VoiceOptions()
+        self._options: dict[str, Any] = {}  # without those that are None
         self._shared = SharedSession(self._connect)
         self._prewarming: asyncio.Task[None] | None = None
         self._streams: weakref.WeakSet[SynthesizeStream] = weakref.WeakSet()
         self._connect(DEFAULT_API_CONNECT_OPTIONS.timeout)  # an invalid address is reported here
-        self.update_options(
-            voice=voice, cfg=cfg, steps=steps, seed=seed, language=language, instructions=instructions, mode=mode
-        )
+        self.update_options(**options)
 
     @property
     def model(self) -> str:
@@ -107,28 +92,18 @@ class TTS(tts.TTS[Any]):
     def provider(self) -> str:
         return "realtime-tts"
 
-    def update_options(
-        self,
-        *,
-        voice: NotGivenOr[str | None] = NOT_GIVEN,
-        cfg: NotGivenOr[float | None] = NOT_GIVEN,
-        steps: NotGivenOr[int | None] = NOT_GIVEN,
-        seed: NotGivenOr[int | None] = NOT_GIVEN,
-        language: NotGivenOr[str | None] = NOT_GIVEN,
-        instructions: NotGivenOr[str | None] = NOT_GIVEN,
-        mode: NotGivenOr[Mode | None] = NOT_GIVEN,
-    ) -> None:
+    def update_options(self, **options: Unpack[SpeechOptions]) -> None:
         """Change options from the next turn on; None is the server's default. The connection stays open."""
-        given: dict[str, Any] = {
-            "voice": voice,
-            "cfg": cfg,
-            "steps": steps,
-            "seed": seed,
-            "language": language,
-            "instructions": instructions,
-            "mode": mode,
-        }
-        self._options = replace(self._options, **{name: value for name, value in given.items() if is_given(value)})
+        if unknown := options.keys() - SpeechOptions.__annotations__.keys():
+            raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
+        given = {name: value for name, value in options.items() if is_given(value)}
+        self._options = {name: value for name, value in {**self._options, **given}.items() if value is not None}
+
+    @property
+    def _opening(self) -> dict[str, Any]:
+        """Arguments of `Session.speak` for the options."""
+        params = self._options.copy()
+        return {"voice": params.pop("voice", None), "params": params}
 
     def synthesize(self, text: str, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS) -> ChunkedStream:
         return ChunkedStream(tts=self, input_text=text, conn_options=conn_options)
@@ -166,24 +141,16 @@ class SynthesizeStream(tts.SynthesizeStream):
     def __init__(self, *, tts: TTS, conn_options: APIConnectOptions) -> None:
         super().__init__(tts=tts, conn_options=conn_options)
         self._speech: TTS = tts
-        self._options = tts._options
+        self._opening = tts._opening
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
         request_id = utils.shortuuid("turn_")
-        output_emitter.initialize(
-            request_id=request_id,
-            sample_rate=self._speech.sample_rate,
-            num_channels=NUM_CHANNELS,
-            mime_type="audio/pcm",
-            frame_size_ms=FRAME_MS,
-            stream=True,
-        )
         with api_errors():
-            session = await _timed_session(self._speech._shared, self)
+            session = await _begin(self, self._speech, output_emitter, request_id, streamed=True)
             opening = await self._first_text()
             if opening is None:
                 return
-            context = session.speak(context_id=request_id, voice=self._options.voice, params=self._options.params)
+            context = session.speak(context_id=request_id, **self._opening)
             output_emitter.start_segment(segment_id=request_id)
             sending = asyncio.create_task(self._send(context, opening), name="realtime_tts.send")
             sending.add_done_callback(lambda task: _stop_if_failed(task, context))
@@ -224,26 +191,13 @@ class ChunkedStream(tts.ChunkedStream):
     def __init__(self, *, tts: TTS, input_text: str, conn_options: APIConnectOptions) -> None:
         super().__init__(tts=tts, input_text=input_text, conn_options=conn_options)
         self._speech: TTS = tts
-        self._options = tts._options
+        self._opening = tts._opening
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
         request_id = utils.shortuuid("text_")
-        output_emitter.initialize(
-            request_id=request_id,
-            sample_rate=self._speech.sample_rate,
-            num_channels=NUM_CHANNELS,
-            mime_type="audio/pcm",
-            frame_size_ms=FRAME_MS,
-        )
         with api_errors():
-            session = await _timed_session(self._speech._shared, self)
-            context = session.speak(
-                self._input_text,
-                context_id=request_id,
-                voice=self._options.voice,
-                params=self._options.params,
-                playback="consumed",
-            )
+            session = await _begin(self, self._speech, output_emitter, request_id, streamed=False)
+            context = session.speak(self._input_text, context_id=request_id, playback="consumed", **self._opening)
             try:
                 await _forward(context, output_emitter, self._speech._audio.frame_samples)
                 if context.done is None:
@@ -253,11 +207,26 @@ class ChunkedStream(tts.ChunkedStream):
                     context.cancel_nowait()
 
 
-async def _timed_session(shared: SharedSession, stream: tts.SynthesizeStream | tts.ChunkedStream) -> Session:
-    """Return the session, and for the metrics the seconds that it took to get it."""
-    stream._connection_reused = shared.is_open
+async def _begin(
+    stream: tts.SynthesizeStream | tts.ChunkedStream,
+    speech: TTS,
+    emitter: tts.AudioEmitter,
+    request_id: str,
+    *,
+    streamed: bool,
+) -> Session:
+    """Start the output and return the session; for the metrics, store the seconds that it took to get it."""
+    emitter.initialize(
+        request_id=request_id,
+        sample_rate=speech.sample_rate,
+        num_channels=NUM_CHANNELS,
+        mime_type="audio/pcm",
+        frame_size_ms=FRAME_MS,
+        stream=streamed,
+    )
+    stream._connection_reused = speech._shared.is_open
     began = time.perf_counter()
-    session = await shared.get(stream._conn_options.timeout)
+    session = await speech._shared.get(stream._conn_options.timeout)
     stream._acquire_time = 0.0 if stream._connection_reused else time.perf_counter() - began
     return session
 
