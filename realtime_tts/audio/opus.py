@@ -31,6 +31,9 @@ class OpusEncoder:
         audio_format: an `opus` format. With `fec` the encoder is tuned for voice calls ("voip"), since FEC lives in
             Opus' speech mode; otherwise for fidelity ("audio").
         complexity: 0…10, quality against CPU time.
+
+    Attributes:
+        delay_samples: delay of the decoded signal, in samples at the format's rate.
     """
 
     def __init__(self, audio_format: AudioFormat, complexity: int = OPUS_COMPLEXITY) -> None:
@@ -46,12 +49,7 @@ class OpusEncoder:
         self._frame.time_base = Fraction(1, audio_format.sample_rate)
         self._samples = self._frame.planes[0]
         pre_skip = int.from_bytes((self._context.extradata or b"")[_OPUS_HEAD_PRE_SKIP], "little")
-        self._delay_samples = pre_skip * audio_format.sample_rate // DECODER_RATE_HZ
-
-    @property
-    def delay_samples(self) -> int:
-        """Delay of the decoded signal, in samples at the format's rate."""
-        return self._delay_samples
+        self.delay_samples = pre_skip * audio_format.sample_rate // DECODER_RATE_HZ
 
     def encode(self, frames: Sequence[bytes]) -> list[bytes]:
         """Encode whole frames of s16le samples, each of the format's length, and return their packets."""

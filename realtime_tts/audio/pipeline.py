@@ -29,20 +29,17 @@ class AudioPipeline:
         input_rate_hz: of the PCM that is pushed.
         fmt: of the packets.
         opus_complexity: 0…10, quality against processor time.
+
+    Attributes:
+        delay_samples: delay of the decoded audio against its pts, at the output rate: the look-ahead of Opus, or 0.
     """
 
     def __init__(self, input_rate_hz: int, fmt: AudioFormat, opus_complexity: int = OPUS_COMPLEXITY) -> None:
         self.format = fmt
         self._stream = _stream(fmt)
-        self._encode, delay_samples = _frames_encoder(fmt, self._stream, opus_complexity)
+        self._encode, self.delay_samples = _frames_encoder(fmt, self._stream, opus_complexity)
         self._resampler = StreamResampler(input_rate_hz, fmt.sample_rate)
-        self._packetizer = Packetizer(fmt.sample_rate, fmt.frame_samples, lookahead_samples=delay_samples)
-        self._delay_samples = delay_samples
-
-    @property
-    def delay_samples(self) -> int:
-        """Delay of the decoded audio against its pts, in samples at the output rate: the look-ahead of Opus, or 0."""
-        return self._delay_samples
+        self._packetizer = Packetizer(fmt.sample_rate, fmt.frame_samples, lookahead_samples=self.delay_samples)
 
     def push(self, pcm_s16le: bytes) -> Packets:
         """Add samples at the input rate and return the packets that became full."""

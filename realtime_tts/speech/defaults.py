@@ -15,6 +15,7 @@ from realtime_tts.errors import AdapterNotFound, UnsupportedLanguage, VoiceNotFo
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.text.lexicon import request_lexicon
+from realtime_tts.text.normalizer import primary_subtag
 from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
 
 _LANGUAGE_TAG = re.compile("[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,8}")
@@ -65,7 +66,7 @@ class SpeechDefaults:
         self.params = table | {
             "steps": replace(table["steps"], default=steps, maximum=max(max_flow_steps, steps)),
             "cfg": replace(table["cfg"], default=self.policy.default_cfg),
-            "language": replace(table["language"], default=_base_of(language)),
+            "language": replace(table["language"], default=primary_subtag(language)),
             "mode": replace(table["mode"], default=mode),
             "sentence_pause_ms": replace(table["sentence_pause_ms"], default=sentence_pause_ms),
         }
@@ -157,13 +158,8 @@ class SpeechDefaults:
         """
         if not _LANGUAGE_TAG.fullmatch(name):
             raise UnsupportedLanguage("a language is a BCP 47 tag, as en or de-AT", field="params.language")
-        language = _base_of(name)
+        language = primary_subtag(name)
         if self.policy.languages and language not in self.policy.languages:
             known = ", ".join(self.policy.languages)
             raise UnsupportedLanguage(f"the model speaks {known}", field="params.language")
         return language
-
-
-def _base_of(language: str) -> str:
-    """Return the primary subtag: ``de`` for ``de-AT``."""
-    return language.lower().replace("_", "-").split("-")[0]

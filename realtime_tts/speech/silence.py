@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 from realtime_tts.contract import frames
 
@@ -42,27 +43,14 @@ class SilencePace:
         self._made_ms += duration_ms
 
 
-class Silence:
-    """Asynchronous iterator of `frames.Audio` and, last, `frames.Done`, like a `RequestStream`.
-
-    Args:
-        pace: None: as fast as it is read.
-    """
-
-    def __init__(
-        self, request_id: str, duration_ms: float, sample_rate_hz: int, sample_bytes: int, pace: SilencePace | None
-    ) -> None:
-        self._request_id, self._pace = request_id, pace
-        self._rate_hz, self._sample_bytes = sample_rate_hz, sample_bytes
-        self._num_samples = round(duration_ms * sample_rate_hz / 1000)
-        self._num_made = self._num_pieces = 0
-
-    async def __anext__(self) -> frames.Message:
-        num_samples = min(round(_PIECE_MS * self._rate_hz / 1000), self._num_samples - self._num_made)
-        if num_samples <= 0:
-            return frames.Done(self._request_id, "stop", num_samples=self._num_samples)
-        if self._pace is not None:
-            await self._pace.wait_for(1000 * num_samples / self._rate_hz)
-        self._num_made += num_samples
-        self._num_pieces += 1
-        return frames.Audio(self._request_id, self._num_pieces - 1, payload=bytes(num_samples * self._sample_bytes))
+async def silence(
+    request_id: str, duration_ms: float, rate_hz: int, sample_bytes: int, pace: SilencePace | None
+) -> AsyncIterator[frames.Message]:
+    """Yield `frames.Audio` and, last, `frames.Done`, like a `RequestStream`. `pace` None: as fast as it is read."""
+    num_samples, piece_samples = round(duration_ms * rate_hz / 1000), round(_PIECE_MS * rate_hz / 1000)
+    for number, start in enumerate(range(0, num_samples, piece_samples)):
+        num_made = min(piece_samples, num_samples - start)
+        if pace is not None:
+            await pace.wait_for(1000 * num_made / rate_hz)
+        yield frames.Audio(request_id, number, payload=bytes(num_made * sample_bytes))
+    yield frames.Done(request_id, "stop", num_samples=num_samples)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import math
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,7 +20,7 @@ from realtime_tts.contract.policy import ZERO_SHOT_VOICE, ServingPolicy
 from realtime_tts.contract.speech_params import MAX_SPEED, MIN_SPEED
 from realtime_tts.errors import error_from_code
 from realtime_tts.session.settings import ContextSettings
-from realtime_tts.speech.silence import Silence, SilencePace
+from realtime_tts.speech.silence import SilencePace, silence
 from realtime_tts.text.planner import Segment
 from realtime_tts.workers.client import EngineClient, RequestStream
 
@@ -28,6 +29,7 @@ from realtime_tts.workers.client import EngineClient, RequestStream
 MAX_SUBMITTED = 2
 # A playback position so far behind that the engine makes no more audio, whatever lead it allows.
 NOTHING_PLAYED_MS = -1e9
+_Stream = RequestStream | AsyncIterator[frames.Message]
 SAMPLE_BYTES = {"s16le": 2, "f32le": 4}
 
 
@@ -93,7 +95,7 @@ class Speaker:
         self._max_samples = None if max_length_s is None else round(max_length_s * self.sample_rate_hz)
         self._bytes_left = None if self._max_samples is None else SAMPLE_BYTES[encoding] * self._max_samples
         self._waiting: collections.deque[tuple[Segment, int]] = collections.deque()
-        self._submitted: collections.deque[tuple[Segment, RequestStream | Silence]] = collections.deque()
+        self._submitted: collections.deque[tuple[Segment, _Stream]] = collections.deque()
         self._num_spoken = 0  # of the segments submitted: silence is none of the engine's business
         self._pace = SilencePace() if paced else None
         self._silences: collections.deque[tuple[float, float]] = collections.deque()  # from, to: ms of the context
@@ -246,7 +248,7 @@ class Speaker:
             return pcm
         return at_volume(pcm, volume, self._encoding)
 
-    async def _next(self) -> RequestStream | Silence | None:
+    async def _next(self) -> _Stream | None:
         """The request to read now, of the first submitted segment; None when the last one has been read."""
         if self._segment_is_read:
             self._read_ms += self._audio_ms
@@ -306,10 +308,10 @@ class Speaker:
             self._has_room.set()
         self._changed.set()
 
-    def _begin(self, segment: Segment, priority: int) -> RequestStream | Silence:
+    def _begin(self, segment: Segment, priority: int) -> _Stream:
         if segment.silence_ms:
             rate_hz, sample_bytes = self.sample_rate_hz, SAMPLE_BYTES[self._encoding]
-            return Silence(self._request_id(segment), segment.silence_ms, rate_hz, sample_bytes, self._pace)
+            return silence(self._request_id(segment), segment.silence_ms, rate_hz, sample_bytes, self._pace)
         stream = self._engine.submit(self._request(segment, priority))
         self._num_spoken += 1
         return stream

@@ -19,6 +19,7 @@ from realtime_tts.contract import frames
 from realtime_tts.contract.policy import ZERO_SHOT_VOICE
 from realtime_tts.errors import EngineStartError, InternalError, InvalidRequest, VoiceExists, VoiceNotFound
 from realtime_tts.speech.recordings import VoiceRecordings, encoding_request
+from realtime_tts.speech.records import MAX_NAME_CHARS
 from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord, VoiceStore, check_room
 from realtime_tts.workers.client import EngineClient
 
@@ -26,7 +27,6 @@ T = TypeVar("T")
 
 _ID_PREFIX, _ID_CHARS = "voice-", 38
 _EXTEND_BELOW = 0.75  # of a lifetime
-MAX_NAME_CHARS = 128
 MAX_DESCRIPTION_CHARS = 1000
 
 
