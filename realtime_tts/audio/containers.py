@@ -108,23 +108,17 @@ class EncodedStream:
         self._frame_bytes = 2 * context.frame_size
         self._buffer = bytearray()
         self._pts_samples = 0
-        self._finished = False
 
     def push(self, pcm: bytes) -> bytes:
         """Encode samples (a chunk may end within one) and return the file's next bytes; the first include the
         header."""
-        if self._finished:
-            raise ValueError("push after finish")
         self._buffer += pcm
         while len(self._buffer) >= self._frame_bytes:
             self._encode(self._frame_bytes)
         return self._sink.take()
 
     def finish(self) -> bytes:
-        """Return the rest of the file."""
-        if self._finished:
-            return b""
-        self._finished = True
+        """Return the rest of the file. Nothing can be pushed after it."""
         if len(self._buffer) >= 2:
             self._encode(len(self._buffer) & ~1)
         self._mux(None)

@@ -28,11 +28,10 @@ _EDGE_SAMPLES = 2_048
 
 # Beyond a factor of two `atempo` leaves samples out, and below one half it refuses; two in a row do neither.
 _MAX_FACTOR = 2.0
-_FORMATS = {"s16le": "s16", "f32le": "flt"}
+_FORMATS = {"s16le": ("s16", 2), "f32le": ("flt", 4)}  # libav's name, bytes of a sample
 # `atempo` gives out as much at a time as goes in at a time: with these it holds back little besides its window, and
 # gives the same whatever pieces we are given.
 _TEMPO_SLICE_SAMPLES = 128
-_SAMPLE_BYTES = {"s16": 2, "flt": 4}
 
 
 class StreamResampler:
@@ -47,19 +46,16 @@ class StreamResampler:
         self._carry = b""
         self._num_samples = self._num_made = 0  # of input and output, without the edges
         self._num_surplus = 0  # output samples of the leading edge that are still to drop
-        self._finished = False
         common = math.gcd(input_rate_hz, output_rate_hz)
         self._step_in, self._step_out = input_rate_hz // common, output_rate_hz // common
         self._filter: _MonoFilter | None = None
         if input_rate_hz != output_rate_hz:
             to_s16 = f"sample_fmts=s16:sample_rates={output_rate_hz}:channel_layouts=mono"
             chain = [("aresample", f"{output_rate_hz}:{_RESAMPLE_OPTIONS}"), ("aformat", to_s16)]
-            self._filter = _MonoFilter(input_rate_hz, "s16", chain)
+            self._filter = _MonoFilter(input_rate_hz, "s16le", chain)
 
     def push(self, pcm: bytes) -> bytes:
         """Add s16le samples (a chunk may end within one) and return those that are ready."""
-        if self._finished:
-            raise ValueError("push after finish")
         if self._filter is None:
             return pcm
         pcm = self._carry + pcm
@@ -73,8 +69,7 @@ class StreamResampler:
 
     def finish(self) -> bytes:
         """Return the rest. Nothing can be pushed after it."""
-        was_finished, self._finished = self._finished, True
-        if was_finished or self._filter is None or not self._num_samples:
+        if self._filter is None or not self._num_samples:
             return b""
         num_wanted = -(-self._num_samples * self._step_out // self._step_in) - self._num_made
         return self._convert(self._filter, bytes(2 * _EDGE_SAMPLES))[: 2 * num_wanted]
@@ -105,11 +100,10 @@ class StreamTempo:
     """
 
     def __init__(self, sample_rate_hz: int, speed: float, encoding: str = "s16le") -> None:
-        sample_format = _FORMATS[encoding]
-        self._speed, self._sample_bytes = speed, _SAMPLE_BYTES[sample_format]
+        self._speed, self._sample_bytes = speed, _FORMATS[encoding][1]
         num_filters = max(1, math.ceil(abs(math.log(speed, _MAX_FACTOR)) - 1e-9))
         chain = [("atempo", repr(speed ** (1 / num_filters)))] * num_filters
-        self._filter = _MonoFilter(sample_rate_hz, sample_format, chain)
+        self._filter = _MonoFilter(sample_rate_hz, encoding, chain)
         self._carry = b""
 
     def push(self, pcm: bytes) -> bytes:
@@ -136,24 +130,24 @@ class _MonoFilter:
 
     Args:
         rate_hz: of the input.
-        sample_format: of the input, a key of `_SAMPLE_BYTES`. The filters must return samples of this format, too.
+        encoding: of the input, ``s16le`` or ``f32le``. The filters must return samples of this format, too.
         chain: name and arguments of each filter.
 
     Attributes:
         num_pushed, num_pulled: samples so far.
     """
 
-    def __init__(self, rate_hz: int, sample_format: str, chain: Iterable[tuple[str, str]]) -> None:
+    def __init__(self, rate_hz: int, encoding: str, chain: Iterable[tuple[str, str]]) -> None:
         import av  # imported here, since importing the gateway must not load it
         import av.filter
 
         self.num_pushed = self.num_pulled = 0
-        self._rate_hz, self._format, self._sample_bytes = rate_hz, sample_format, _SAMPLE_BYTES[sample_format]
+        self._rate_hz, (self._format, self._sample_bytes) = rate_hz, _FORMATS[encoding]
         self._time_base = Fraction(1, rate_hz)
         self._graph = av.filter.Graph()
         self._graph.threads = 1  # or each graph starts as many threads as there are cores, without work for them
         last = self._graph.add_abuffer(
-            sample_rate=rate_hz, format=sample_format, layout="mono", time_base=self._time_base
+            sample_rate=rate_hz, format=self._format, layout="mono", time_base=self._time_base
         )
         for name, arguments in (*chain, ("abuffersink", "")):
             link = self._graph.add(name, arguments or None)
