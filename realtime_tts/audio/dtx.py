@@ -8,8 +8,7 @@ per frame.
 
 from __future__ import annotations
 
-import sys
-from array import array
+import numpy as np
 
 from realtime_tts.audio.packets import QUIET_LEVEL
 
@@ -41,10 +40,8 @@ class SilenceGate:
 
 def is_quiet(pcm: bytes) -> bool:
     """Return True if no s16le sample is louder than about -60 dBFS."""
-    samples = array("h", pcm)
-    if sys.byteorder == "big":
-        samples.byteswap()
-    return not samples or (max(samples) <= QUIET_LEVEL and min(samples) >= -QUIET_LEVEL)
+    samples = np.frombuffer(pcm, "<i2")
+    return not samples.size or bool(samples.max() <= QUIET_LEVEL and samples.min() >= -QUIET_LEVEL)
 
 
 def header_only(packet: bytes) -> bytes:

@@ -349,14 +349,8 @@ class VoiceRegistry:
 
     async def _encode(self, voice_id: str, recordings: VoiceRecordings) -> Latents:
         encoded = await self._engine.encode_voice(await encoding_request(voice_id, recordings))
-        return Latents(
-            encoded.num_reference_patches,
-            encoded.num_prompt_patches,
-            encoded.patch_size,
-            encoded.latent_dim,
-            encoded.payload,
-            recordings.prompt_text,
-        )
+        sizes = (encoded.num_reference_patches, encoded.num_prompt_patches, encoded.patch_size, encoded.latent_dim)
+        return Latents(*sizes, encoded.payload, recordings.prompt_text)
 
     def _is_common(self, name: str) -> bool:
         return name == ZERO_SHOT_VOICE or name in self._model_voices()
@@ -376,16 +370,8 @@ class VoiceRegistry:
 
 
 def _frame(voice_id: str, tenant: str, latents: Latents) -> frames.AddVoice:
-    return frames.AddVoice(
-        voice_id,
-        latents.num_reference_patches,
-        latents.num_prompt_patches,
-        latents.patch_size,
-        latents.latent_dim,
-        prompt_text=latents.prompt_text,
-        tenant=tenant,
-        payload=latents.payload,
-    )
+    sizes = (latents.num_reference_patches, latents.num_prompt_patches, latents.patch_size, latents.latent_dim)
+    return frames.AddVoice(voice_id, *sizes, prompt_text=latents.prompt_text, tenant=tenant, payload=latents.payload)
 
 
 def _new_id() -> str:
