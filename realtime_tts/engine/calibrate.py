@@ -24,7 +24,6 @@ import torch
 
 from realtime_tts.contract.location import local_directory
 from realtime_tts.contract.policy import TextHead
-from realtime_tts.engine.calibration_texts import sentences_of
 from realtime_tts.engine.head_choice import HeadScore, SpokenSentence, choose_head, score_heads
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 from realtime_tts.engine.segment import spoken_chars
@@ -38,6 +37,11 @@ from realtime_tts.model.text_head import AllHeadsProbe, TextSpans
 logger = logging.getLogger(__name__)
 
 START_BUDGET_S = 20.0  # at a worker's start; on slower devices `realtime-tts calibrate` is run once by hand
+NUM_SENTENCES = 12
+# By language: short sentences with pauses.
+SENTENCES: dict[str, list[str]] = json.loads(
+    (Path(__file__).parent / "calibration_texts.json").read_text(encoding="utf-8")
+)
 _TYPICAL_PATCHES = 30
 _VERSION = 2  # of the choice's method; results of older versions are computed again
 
@@ -61,6 +65,14 @@ def calibrate(
         return None
     scores = score_heads(spoken)
     return Calibration(choose_head(scores), scores, len(spoken))
+
+
+def sentences_of(languages: AnySequence[str]) -> tuple[str, ...]:
+    """Return sentences for a checkpoint's languages (BCP 47 tags), in turn from those known here, or English if none
+    is known or given."""
+    codes = [language.lower().replace("_", "-").split("-")[0] for language in languages]
+    known = list(dict.fromkeys(code for code in codes if code in SENTENCES)) or ["en"]
+    return tuple(SENTENCES[known[n % len(known)]][n] for n in range(NUM_SENTENCES))
 
 
 @torch.inference_mode()

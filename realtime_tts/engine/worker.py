@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import concurrent.futures
 import contextlib
 import dataclasses
 import gc
@@ -22,6 +21,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ from realtime_tts.contract.watch import watch
 from realtime_tts.engine.calibrate import with_text_head
 from realtime_tts.engine.client_channels import ClientChannels
 from realtime_tts.engine.engine import Engine
-from realtime_tts.engine.job_thread import JobThread
 from realtime_tts.engine.setup import choose_device, choose_threads, make_engine, ready_message
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.errors import EngineError, EngineStartError, RealtimeTTSError
@@ -55,10 +54,13 @@ class Worker:
 
     Args:
         writer: stream to the supervisor.
-        thread: the engine's thread; closed with the worker.
+        thread: the engine's only thread; closed with the worker. It has loaded the engine: state that libraries set up
+            per thread (OpenMP's team, CUDA's handles) is ready.
     """
 
-    def __init__(self, engine: Engine, writer: asyncio.StreamWriter, ready: frames.Ready, thread: JobThread) -> None:
+    def __init__(
+        self, engine: Engine, writer: asyncio.StreamWriter, ready: frames.Ready, thread: ThreadPoolExecutor
+    ) -> None:
         self.engine, self.writer, self._ready, self._thread = engine, writer, ready, thread
         self.channels = ClientChannels(ready, self._take)
         self._loop = asyncio.get_running_loop()
@@ -74,7 +76,7 @@ class Worker:
         self._failure: BaseException | None = None
         self._encodings: dict[str, asyncio.Task[None]] = {}  # by voice id
         self._readings: dict[str, asyncio.Task[None]] = {}  # of adapters, by name
-        self._encoder = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="voices")
+        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="voices")
 
     async def run(self, reader: asyncio.StreamReader, clients_path: str) -> None:
         """Serve until drained, disconnected from the supervisor, or failed.
@@ -102,7 +104,7 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._encoder.shutdown(wait=False, cancel_futures=True)
-            self._thread.close()
+            self._thread.shutdown(wait=False)
             await self.channels.close()
         if self._failure is not None:
             raise EngineError("the engine stopped") from self._failure
@@ -271,15 +273,13 @@ def load(options: EngineOptions) -> tuple[Engine, frames.Ready]:
 
 
 async def _load_while_wanted(
-    options: EngineOptions, reader: asyncio.StreamReader, thread: JobThread
+    options: EngineOptions, reader: asyncio.StreamReader, thread: ThreadPoolExecutor
 ) -> tuple[Engine, frames.Ready]:
     """Run `load` in a thread. It cannot be interrupted: if the supervisor disconnects meanwhile, the process exits."""
     gone = asyncio.create_task(reader.read(1))  # the supervisor sends nothing to a worker that is not ready
     gone.add_done_callback(lambda task: None if task.cancelled() else os._exit(0))
     try:
-        loaded: tuple[Engine, frames.Ready]
-        loaded = await asyncio.wrap_future(thread.submit(lambda: load(options)))
-        return loaded
+        return await asyncio.get_running_loop().run_in_executor(thread, load, options)
     finally:
         gone.cancel()
         await asyncio.wait([gone])
@@ -301,7 +301,7 @@ async def serve(socket_path: str) -> int:
     start = await _receive_start(reader)
     if start is None:
         return 0
-    thread = JobThread("engine")
+    thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
     try:
         options = EngineOptions(**start.options)
         logging.getLogger().setLevel(options.worker_log_level.upper())

@@ -16,16 +16,18 @@ from realtime_tts.contract.location import STARTER_VOICE, local_directory
 from realtime_tts.contract.policy import ServingPolicy, TextHead
 from realtime_tts.engine import calibrate as calibrate_module
 from realtime_tts.engine.calibrate import (
+    NUM_SENTENCES,
+    SENTENCES,
     Calibration,
     cache_path,
     calibrate,
     main,
     read_cache,
+    sentences_of,
     with_text_head,
     write_cache,
     write_serving,
 )
-from realtime_tts.engine.calibration_texts import NUM_SENTENCES, SENTENCES, sentences_of
 from realtime_tts.engine.head_choice import expected_loudness
 from realtime_tts.errors import CheckpointError
 from realtime_tts.model.checkpoint import LoadedModel, load_model
@@ -186,7 +188,7 @@ def test_the_checkpoints_languages_decide_what_is_said(tiny: LoadedModel, monkey
     monkeypatch.setattr(calibrate_module, "_speak", lambda loaded, sentences, budget_s: said.extend(sentences))
     chinese = dataclasses.replace(tiny, policy=dataclasses.replace(tiny.policy, languages=("zh",)))
     assert calibrate(chinese) is None
-    assert said == list(SENTENCES["zh"])
+    assert said == SENTENCES["zh"]
 
 
 def test_a_result_goes_into_serving_json_beside_what_is_there(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from realtime_tts.engine.calibration_texts import SENTENCES
+from realtime_tts.engine.calibrate import SENTENCES
 from realtime_tts.engine.head_choice import (
     MIN_SENTENCES,
     HeadScore,

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,6 @@ from realtime_tts.config import EngineConfig
 from realtime_tts.contract import frames, heap
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.location import local_directory
-from realtime_tts.engine.job_thread import JobThread
 from realtime_tts.engine.worker import Worker, serve
 from realtime_tts.errors import AdapterError, AudioDecodeError, CheckpointError, ConfigError, EngineError, EngineLost
 from realtime_tts.model.checkpoint import load_model
@@ -345,7 +345,7 @@ class CountingEngine:
 async def serve_counting(directory: Path, engine: CountingEngine, ended: asyncio.Queue[Any]) -> None:
     """Connects a `Worker` to its supervisor's socket; `ended` gets what its run raised, or None."""
     reader, writer = await asyncio.open_unix_connection(directory / "s")
-    worker = Worker(engine, writer, READY, JobThread("engine"))  # type: ignore[arg-type]
+    worker = Worker(engine, writer, READY, ThreadPoolExecutor(1))  # type: ignore[arg-type]
     engine.emit = worker.emit
     try:
         await worker.run(reader, str(directory / "c"))
@@ -457,7 +457,7 @@ async def test_the_engine_runs_in_the_thread_that_has_loaded_it(
     await until(lambda: len(threads) > 1)
     supervisor.close()
     assert await serving == 0
-    assert {thread.name for thread in threads} == {"engine"}
+    assert {thread.name for thread in threads} == {"engine_0"}
     assert len(set(threads)) == 1
     await until(lambda: not threads[0].is_alive())
     server.close()
@@ -480,7 +480,7 @@ async def test_free_memory_is_given_back_between_steps_and_when_idle(
     assert kept == 123
     await until(lambda: [steps for _, steps in seen].count(3) > 1)  # with the last step, and again without one
     assert {1, 2} < {steps for _, steps in seen}
-    assert {name for name, _ in seen} == {"engine"}
+    assert {name for name, _ in seen} == {"engine_0"}
     worker.writer.close()
     assert await worker.ended.get() is None
 
