@@ -1,16 +1,15 @@
 """Frames between the gateway and an engine worker, over a unix socket. Pure: bytes in, messages out.
 
-One frame: total length u32, header length u32 (both big-endian, total counts everything after itself), a msgpack
-map (the header: `type` and the message's fields), then the payload (raw little-endian PCM, mono, or float32 latents;
-may be empty).
+One frame is one msgpack map: `type` and the message's fields. `payload` has raw little-endian PCM, mono, or float32
+latents.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import struct
-from typing import Any, ClassVar, TypeVar
+import re
+from typing import ClassVar, TypeVar, dataclass_transform
 
 import msgpack
 
@@ -18,34 +17,60 @@ from realtime_tts.errors import WireError
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 MAX_RECORDING_S = 60.0  # longest recording for a voice
-_LENGTHS = struct.Struct(">II")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:
-    """Base class of all messages; `payload` is the part after the header."""
+    """Base class of all messages. type: the class's name in snake case."""
 
     type: ClassVar[str] = ""
     payload: bytes = dataclasses.field(default=b"", kw_only=True)
 
 
+M = TypeVar("M", bound=Message)
+_TYPES: dict[str, type[Message]] = {}
+_PACKER = msgpack.Packer()
+_FIELDS: dict[type[Message], tuple[str, ...]] = {}
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def _message(cls: type[M]) -> type[M]:
+    """Define a message: a frozen dataclass with a `type` of its own."""
+    cls = dataclasses.dataclass(frozen=True, slots=True)(cls)
+    cls.type = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
+    _TYPES[cls.type], _FIELDS[cls] = cls, tuple(field.name for field in dataclasses.fields(cls))
+    return cls
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TextCounts(Message):
+    """Counts of what happened to texts: of one request in `Done`, of all so far in `Stats`."""
+
+    extensions: int = 0  # times an input was rebuilt because more of its text had come
+    extended_positions: int = 0  # positions prefilled for these
+    text_waits: int = 0  # times speech had to stop because text was missing
+    ends_cut: int = 0  # segments that ended because their text was used up, without a signal of the stop head
+    ends_continued: int = 0  # segments that continued although the stop head signalled an end with words left
+    babbles: int = 0  # segments whose sound continued after the end of the text
+    skips: int = 0  # stretches of text that were skipped
+    repeats: int = 0  # stretches of text that were repeated
+
+
 # ---- gateway → worker --------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class Start(Message):
     """First message of the supervisor. The worker loads its engine and answers with `Ready` or `Failed`."""
 
-    type: ClassVar[str] = "start"
-    options: dict[str, Any]  # fields of contract.engine_options.EngineOptions
+    options: dict[str, object]  # fields of contract.engine_options.EngineOptions
     clients_path: str  # unix socket at which the worker accepts clients
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class Generate(Message):
     """Speak one segment. Requests of one `context_id` run in order and keep one voice and prosody."""
 
-    type: ClassVar[str] = "generate"
     request_id: str
     context_id: str
     text: str  # normalised
@@ -66,69 +91,62 @@ class Generate(Message):
     max_chars: int | None = None  # longest that an open text may become; None: the policy's `max_segment_chars`
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class Extend(Message):
     """More of an open text; sent any number of times. The worker decides when to use it. The request fails if the new
     text does not begin with the known one, or is too long. Unknown request ids are ignored."""
 
-    type: ClassVar[str] = "extend"
     request_id: str
     text: str  # normalised; the whole text so far
     final: bool  # True: the text is complete
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class Cancel(Message):
     """Request to end one request now. Answered by `Done(finish_reason="cancelled")`; unknown ids are ignored."""
 
-    type: ClassVar[str] = "cancel"
     request_id: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class CloseContext(Message):
     """Request to cancel what runs in this context and to release what its continuity needs. Never answered."""
 
-    type: ClassVar[str] = "close_context"
     context_id: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class Playback(Message):
     """Playback position of a context, ms. Until the next one the worker extrapolates in real time, unless `paused`. A
     pause at a large negative position stops generation until the next one."""
 
-    type: ClassVar[str] = "playback"
     context_id: str
     played_ms: float
     paused: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class SetPriority(Message):
-    type: ClassVar[str] = "set_priority"
     context_id: str
     priority: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class EncodeVoice(Message):
     """Request to make latents of recordings: a reference, a prompt (speech to continue from), or both, in this order.
     The payload is s16le mono at `sample_rate` Hz, each recording at most `MAX_RECORDING_S` long. The worker keeps none
     of it. Answered by `VoiceEncoded` or `VoiceFailed`, unless `RemoveVoice` comes first."""
 
-    type: ClassVar[str] = "encode_voice"
     voice_id: str
     sample_rate: int
     num_reference_bytes: int = 0  # the reference's part of the payload; the rest is the prompt
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class AddVoice(Message):
     """Request to add a voice by its latents (payload as in `VoiceEncoded`), usable from the next frame on. Answered
     only on failure, by `VoiceFailed`."""
 
-    type: ClassVar[str] = "add_voice"
     voice_id: str
     num_reference_patches: int
     num_prompt_patches: int
@@ -138,59 +156,53 @@ class AddVoice(Message):
     tenant: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class RemoveVoice(Message):
     """Request to remove a voice and its cached data, or to stop its encoding. Never answered; unknown ids are
     ignored."""
 
-    type: ClassVar[str] = "remove_voice"
     voice_id: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class AddAdapter(Message):
     """Request to load an adapter. Answered by `AdapterAdded`, after which it can be used, or by `AdapterFailed`, unless
     `RemoveAdapter` comes first."""
 
-    type: ClassVar[str] = "add_adapter"
     name: str
     directory: str  # path on the worker's machine
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class RemoveAdapter(Message):
     """Request to unload an adapter, or to stop loading it; requests that use it fail with `adapter_not_found`. Never
     answered; unknown names are ignored. Without `everywhere` it is unloaded when its last client removes it."""
 
-    type: ClassVar[str] = "remove_adapter"
     name: str
     everywhere: bool = False  # also for other clients
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class Drain(Message):
     """Request to accept no new context, finish what runs, then exit with status 0."""
-
-    type: ClassVar[str] = "drain"
 
 
 # ---- worker → gateway --------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class Ready(Message):
     """Sent once, when the model is loaded and warm."""
 
-    type: ClassVar[str] = "ready"
     model: str
     device: str
     dtype: str
     backend: str
     sample_rate: int  # of the PCM sent by the worker, Hz
     patch_samples: int
-    voices: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # id, description, language
+    voices: list[dict[str, str]] = dataclasses.field(default_factory=list)  # id, description, language
     default_voice: str | None = None
-    policy: dict[str, Any] = dataclasses.field(default_factory=dict)  # contract.policy.ServingPolicy as a map
+    policy: dict[str, object] = dataclasses.field(default_factory=dict)  # contract.policy.ServingPolicy as a map
     max_streams: int = 0
     text_timing: str = "estimated"  # "measured": Audio has text positions
     text_lag_ms: float = 0.0
@@ -202,7 +214,7 @@ class Ready(Message):
     warmup_s: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class Audio(Message):
     """New samples of one request, never cumulative. `sequence` counts from 0 without gaps.
 
@@ -212,18 +224,16 @@ class Audio(Message):
     the worker does not measure them (`Ready.text_timing`).
     """
 
-    type: ClassVar[str] = "audio"
     request_id: str
     sequence: int
     text_position: float | None = None
     text_mass: float | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Done(Message):
+@_message
+class Done(TextCounts):
     """Terminal message of a request that has not `Failed`. finish_reason: stop | length | cancelled."""
 
-    type: ClassVar[str] = "done"
     request_id: str
     finish_reason: str
     num_patches: int = 0
@@ -232,31 +242,21 @@ class Done(Message):
     cached_positions: int = 0
     queue_ms: float = 0.0
     first_audio_ms: float = 0.0
-    extensions: int = 0  # times its input was rebuilt because more of its text had come
-    extended_positions: int = 0  # positions prefilled for these
-    text_waits: int = 0  # times its speech had to stop because text was missing
-    text_wait_ms: float = 0.0  # time without audio for its listener because of that
-    ends_cut: int = 0  # 1: ended because its text was used up, without a signal of the stop head
-    ends_continued: int = 0  # 1: continued although the stop head signalled an end with words left
-    babbles: int = 0  # 1: sound continued after the end of the text
-    skips: int = 0  # stretches of the text that were skipped
-    repeats: int = 0  # stretches of the text that were repeated
+    text_wait_ms: float = 0.0  # time without audio for its listener because text was missing
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class Failed(Message):
-    type: ClassVar[str] = "failed"
     request_id: str
     code: str
     message: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class VoiceEncoded(Message):
     """Latents of a voice. Payload: float32 little-endian [num_patches, patch_size, latent_dim], first the reference's
     patches, then the prompt's."""
 
-    type: ClassVar[str] = "voice_encoded"
     voice_id: str
     num_reference_patches: int
     num_prompt_patches: int
@@ -264,40 +264,36 @@ class VoiceEncoded(Message):
     latent_dim: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class VoiceFailed(Message):
     """Answer for a recording that cannot be encoded, or a voice that cannot be added."""
 
-    type: ClassVar[str] = "voice_failed"
     voice_id: str
     code: str
     message: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class AdapterAdded(Message):
-    type: ClassVar[str] = "adapter_added"
     name: str
     rank: int
     digest: str  # hash of its content
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class AdapterFailed(Message):
     """Answer for an adapter that cannot be loaded."""
 
-    type: ClassVar[str] = "adapter_failed"
     name: str
     code: str
     message: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Stats(Message):
+@_message
+class Stats(TextCounts):
     """Heartbeat, sent every 0.5 s and on request boundaries. A worker with `running` > 0 whose `num_steps` does not
     change for 5 s counts as hung."""
 
-    type: ClassVar[str] = "stats"
     num_steps: int = 0
     running: int = 0
     waiting: int = 0
@@ -312,41 +308,31 @@ class Stats(Message):
     step_ms: float = 0.0  # mean duration of the latest steps
     busy_ms: float = 0.0  # total duration of all steps
     gap_ms: float = 0.0  # total time in which the device was idle while streams waited for it
-    extensions: int = 0  # as in `Done`, summed over all requests
-    extended_positions: int = 0
     extension_ms: float = 0.0  # share of `busy_ms`, estimated from the positions
     # Measured duration of a step: a fixed part, a part for each stream, a part for each position.
     fixed_ms: float = 5.0
     stream_ms: float = 0.5
     position_ms: float = 0.02
-    text_waits: int = 0
-    ends_cut: int = 0
-    ends_continued: int = 0
-    babbles: int = 0
-    skips: int = 0
-    repeats: int = 0
     num_clients: int = 0  # gateways that are connected to it
     leaving: bool = False  # it ends once its contexts are closed, and takes no new ones
     rss_bytes: int = 0
     kept_bytes: int = 0  # anonymous memory right after free memory was returned; 0: unknown
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class Load(Message):
     """Number of contexts of other clients that have work here; sent when it has changed, at most every few ms."""
 
-    type: ClassVar[str] = "load"
     others: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@_message
 class Prefixes(Message):
     """Changes of the input prefixes in the KV cache; all of them for a new client.
 
     held: number of cached positions by `prefix_keys`. lost: keys whose cached positions are gone.
     """
 
-    type: ClassVar[str] = "prefixes"
     held: dict[bytes, int] = dataclasses.field(default_factory=dict)
     lost: list[bytes] = dataclasses.field(default_factory=list)
 
@@ -361,83 +347,30 @@ def prefix_keys(request: Generate) -> tuple[bytes, ...]:
     return tuple(hashlib.blake2b(msgpack.packb(key), digest_size=8).digest() for key in keys)
 
 
-M = TypeVar("M", bound=Message)
-_TYPES: dict[str, type[Message]] = {cls.type: cls for cls in Message.__subclasses__()}
-_HEADERS = {
-    cls: tuple(field.name for field in dataclasses.fields(cls) if field.name != "payload") for cls in _TYPES.values()
-}
-_PACKER = msgpack.Packer()
-
-
-def encode(message: Message) -> bytes:
-    """Return one message as one frame."""
-    header = {"type": message.type}
-    for name in _HEADERS[type(message)]:
-        header[name] = getattr(message, name)
-    packed: bytes = _PACKER.pack(header)
-    return _LENGTHS.pack(4 + len(packed) + len(message.payload), len(packed)) + packed + message.payload
-
-
-def encode_audio(message: Audio, request_id: str) -> tuple[bytes, bytes]:
-    """Encode a message, as `encode` does, under this id, in two pieces to be sent one after the other. Separate because
-    audio is by far the most frequent message."""
-    packed = _PACKER.pack(
-        {
-            "type": Audio.type,
-            "request_id": request_id,
-            "sequence": message.sequence,
-            "text_position": message.text_position,
-            "text_mass": message.text_mass,
-        }
-    )
-    return _LENGTHS.pack(4 + len(packed) + len(message.payload), len(packed)) + packed, message.payload
+def encode(message: Message, **other: str) -> bytes:
+    """Return one message as one frame, with `other` values of these fields."""
+    fields = {"type": message.type}
+    for name in _FIELDS[type(message)]:
+        fields[name] = getattr(message, name)
+    fields.update(other)
+    packed: bytes = _PACKER.pack(fields)
+    return packed
 
 
 class Decoder:
     """Incremental decoder: `feed` any split of the byte stream, get whole messages.
 
     Raises:
-        WireError: a length out of bounds, a header that is not a map, an unknown type or wrong fields. The connection
-            cannot be used afterwards.
+        WireError: a message that is too large or no map, an unknown type or wrong fields. The connection cannot be used
+            afterwards.
     """
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._rest = bytearray()  # beginning of an incomplete frame
-        self._num_wanted = 0  # bytes needed at least for the next frame
-        self._max_frame_bytes = max_frame_bytes
+    def __init__(self) -> None:
+        self._unpacker = msgpack.Unpacker(max_buffer_size=MAX_FRAME_BYTES)
 
     def feed(self, data: bytes) -> list[Message]:
-        if not self._rest:
-            return self._take(data)
-        self._rest += data
-        if len(self._rest) < self._num_wanted:
-            return []
-        whole, self._rest = bytes(self._rest), bytearray()
-        return self._take(whole)
-
-    def _take(self, data: bytes) -> list[Message]:
-        """Return the complete messages at the front of the data; keep the rest."""
-        messages: list[Message] = []
-        start = 0
-        while len(data) - start >= _LENGTHS.size:
-            total, header_length = _LENGTHS.unpack_from(data, start)
-            if total > self._max_frame_bytes or header_length + 4 > total:
-                raise WireError(f"frame of {total} bytes with a header of {header_length} bytes")
-            end = start + 4 + total
-            if len(data) < end:
-                break
-            header_end = start + _LENGTHS.size + header_length
-            messages.append(_message(data[start + _LENGTHS.size : header_end], data[header_end:end]))
-            start = end
-        self._rest = bytearray(data[start:])
-        self._num_wanted = end - start if len(self._rest) >= _LENGTHS.size else _LENGTHS.size
-        return messages
-
-
-def _message(header: bytes, payload: bytes) -> Message:
-    try:
-        fields = msgpack.unpackb(header)
-        cls = _TYPES[fields.pop("type")]
-        return cls(payload=payload, **fields)
-    except Exception as error:
-        raise WireError(f"frame cannot be understood: {type(error).__name__}") from error
+        try:
+            self._unpacker.feed(data)
+            return [_TYPES[fields.pop("type")](**fields) for fields in self._unpacker]
+        except Exception as error:
+            raise WireError(f"frame cannot be understood: {type(error).__name__}") from error

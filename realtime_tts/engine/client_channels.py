@@ -110,7 +110,7 @@ class ClientChannels:
         for message in messages:
             if isinstance(message, frames.Audio):  # by far the most frequent
                 if (request := self._requests.get(message.request_id)) is not None:
-                    request.client.unsent += frames.encode_audio(message, request.own_id)
+                    request.client.unsent.append(frames.encode(message, request_id=request.own_id))
                     concerned.add(request.client)
                 continue
             for client, own in self._addressed(message):

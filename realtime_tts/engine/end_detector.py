@@ -63,6 +63,17 @@ class EndDetector:
         self._doubted_at: float | None = None  # the furthest position when a stop was last overruled
         self._doubted_s = 0.0  # since then
 
+    @property
+    def faults(self) -> dict[str, int]:
+        """Return the counts by the names in `frames.TextCounts`."""
+        return {
+            "ends_cut": int(self.is_cut),
+            "ends_continued": int(self.is_continued),
+            "babbles": int(self.babbles),
+            "skips": self.num_skips,
+            "repeats": self.num_repeats,
+        }
+
     def observe(self, heard: PatchReading, *, stop: bool, may_stop: bool) -> bool:
         """Take in one more patch. Return whether it is the last.
 

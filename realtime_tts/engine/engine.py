@@ -19,7 +19,7 @@ from realtime_tts.engine.core.request import Finished, FinishReason, Request, St
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
-from realtime_tts.engine.end_detector import EndDetector, PatchReading
+from realtime_tts.engine.end_detector import PatchReading
 from realtime_tts.engine.runtime.layout import StepLayout
 from realtime_tts.engine.runtime.outputs import SentOutputs
 from realtime_tts.engine.runtime.runner import ModelRunner, StepResult, TextReading
@@ -104,8 +104,7 @@ class Engine:
         self.busy_s = 0.0  # time of all steps together
         self.extension_s = 0.0  # part of it for reading texts again after they grew
         self.gap_s = 0.0  # idle time of the device between steps while streams waited
-        # Totals of the same fields in `Done`.
-        self.num_ends_cut = self.num_ends_continued = self.num_babbles = self.num_skips = self.num_repeats = 0
+        self._faults: collections.Counter[str] = collections.Counter()  # of all segments, as in `EndDetector.faults`
         self.is_draining = False
         self.emit, self._clock = emit, clock
         self._inbox: queue.SimpleQueue[frames.Message | AdapterWeights] = queue.SimpleQueue()
@@ -208,13 +207,6 @@ class Engine:
             self._fail_step(plan, error)
             return None
 
-    def _count_faults(self, detector: EndDetector) -> None:
-        self.num_ends_cut += detector.is_cut
-        self.num_ends_continued += detector.is_continued
-        self.num_babbles += detector.babbles
-        self.num_skips += detector.num_skips
-        self.num_repeats += detector.num_repeats
-
     def _count_step(self, plan: StepPlan, elapsed_s: float) -> None:
         self.num_steps += 1
         self.busy_s += elapsed_s
@@ -224,7 +216,7 @@ class Engine:
     def reset_statistics(self) -> None:
         """Reset counters, times and cached prefixes, but keep the cost of a step; no request may be running."""
         self.num_steps, self.busy_s, self.extension_s, self.gap_s = 0, 0.0, 0.0, 0.0
-        self.num_ends_cut = self.num_ends_continued = self.num_babbles = self.num_skips = self.num_repeats = 0
+        self._faults.clear()
         self._step_times_s.clear()
         self.scheduler = Scheduler(self.config, self._prepare, StepCost(*self.scheduler.cost.weights))
         self._prefixes = HeldPrefixes(self.scheduler.pool)
@@ -240,16 +232,10 @@ class Engine:
 
     # ---- messages in ---------------------------------------------------------------------------------------------
 
-    def _handle_messages(self) -> bool:
-        """Take in all messages. Return whether any was more than a playback report."""
-        is_news = False
-        while True:
-            try:
-                message = self._inbox.get_nowait()
-            except queue.Empty:
-                return is_news
-            is_news |= not isinstance(message, frames.Playback)
-            self._handle(message)
+    def _handle_messages(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._handle(self._inbox.get_nowait())
 
     def _handle(self, message: frames.Message | AdapterWeights) -> None:
         if isinstance(message, frames.Generate):
@@ -273,7 +259,6 @@ class Engine:
             self._handle_voice_or_adapter(message)
 
     def _handle_voice_or_adapter(self, message: frames.Message | AdapterWeights) -> None:
-        """Handle messages about voices and adapters."""
         if isinstance(message, frames.AddVoice):
             self._add_voice(message)
         elif isinstance(message, frames.RemoveVoice):
@@ -453,7 +438,7 @@ class Engine:
             self.emit(frames.Failed(request.request_id, finished.error_code, finished.error_message))
             return
         detector = segment.end_detector
-        self._count_faults(detector)
+        self._faults.update(detector.faults)
         if finished.reason is not FinishReason.CANCELLED:
             spoken = segment.patches[: detector.num_sound] if detector.is_cut else segment.patches
             self.continuity.spoken(request.context_id, segment.text, segment.voice, spoken)
@@ -473,11 +458,7 @@ class Engine:
                 extended_positions=request.num_extended_positions,
                 text_waits=request.num_text_waits,
                 text_wait_ms=1000 * request.text_wait_s,
-                ends_cut=int(detector.is_cut),
-                ends_continued=int(detector.is_continued),
-                babbles=int(detector.babbles),
-                skips=detector.num_skips,
-                repeats=detector.num_repeats,
+                **detector.faults,
             )
         )
 
@@ -519,11 +500,7 @@ class Engine:
             extended_positions=scheduler.num_extended_positions,
             extension_ms=1000 * self.extension_s,
             text_waits=scheduler.num_text_waits,
-            ends_cut=self.num_ends_cut,
-            ends_continued=self.num_ends_continued,
-            babbles=self.num_babbles,
-            skips=self.num_skips,
-            repeats=self.num_repeats,
+            **self._faults,
         )
 
 

@@ -25,18 +25,7 @@ logger = logging.getLogger(__name__)
 _CONNECT_S = 10.0  # by then every gateway has connected to a worker that was announced
 
 # Fields of `Stats` that only grow while a worker lives.
-COUNTED = (
-    "extensions",
-    "extended_positions",
-    "busy_ms",
-    "gap_ms",
-    "text_waits",
-    "ends_cut",
-    "ends_continued",
-    "babbles",
-    "skips",
-    "repeats",
-)
+COUNTED = ("busy_ms", "gap_ms", *frames.TextCounts.__annotations__)
 
 
 class Workers(Protocol):
