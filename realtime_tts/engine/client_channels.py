@@ -38,6 +38,9 @@ class _Client:
         """Return the engine's name for a client's id."""
         return f"{self.number}/{own_id}"
 
+    def write(self, message: frames.Message) -> None:
+        self.writer.write(frames.encode(message))
+
     @property
     def num_unsent_bytes(self) -> int:
         return self.writer.transport.get_write_buffer_size()
@@ -53,16 +56,16 @@ class _Request:
 
 
 @dataclasses.dataclass(slots=True)
-class _Voice:
-    fingerprint: int  # hash of the message that added it
+class _Shared:
+    """Voice or adapter that clients have added. fingerprint: hash of the message that added it. added: the answer for
+    an adapter; None while it is being loaded."""
+
+    fingerprint: int
     holders: set[_Client]
+    added: frames.AdapterAdded | None = None
 
 
-@dataclasses.dataclass(slots=True)
-class _Adapter:
-    directory: str
-    holders: set[_Client]
-    added: frames.AdapterAdded | None = None  # None: it is still being loaded
+_Key = tuple[type[frames.RemoveVoice] | type[frames.RemoveAdapter], str]  # message that removes it, and its name
 
 
 class ClientChannels:
@@ -79,8 +82,7 @@ class ClientChannels:
         self._clients: set[_Client] = set()
         self._requests: dict[str, _Request] = {}  # requests by the engine's name
         self._encodings: dict[str, tuple[_Client, str]] = {}
-        self._voices: dict[str, _Voice] = {}
-        self._adapters: dict[str, _Adapter] = {}
+        self._shared: dict[_Key, _Shared] = {}
         self._prefixes: dict[bytes, int] = {}
         self._stats = frames.Stats()
         self._load_report: asyncio.TimerHandle | None = None
@@ -153,23 +155,24 @@ class ClientChannels:
             return [] if request is None else [_to_owner(request, message)]
         if isinstance(message, frames.Prefixes):
             self._prefixes.update(message.held)
-            for key in message.lost:
-                self._prefixes.pop(key, None)
+            for prefix in message.lost:
+                self._prefixes.pop(prefix, None)
             return [(client, message) for client in self._clients]
         if isinstance(message, frames.AdapterAdded):
-            adapter = self._adapters.get(message.name)
-            if adapter is None:
-                return []
-            adapter.added = message
-            return [(client, message) for client in adapter.holders]
+            adapter = self._shared.get((frames.RemoveAdapter, message.name))
+            if adapter is not None:
+                adapter.added = message
+            return [(client, message) for client in adapter.holders] if adapter is not None else []
+        key: _Key
         if isinstance(message, frames.AdapterFailed):
-            adapter = self._adapters.pop(message.name, None)
-            return [] if adapter is None else [(client, message) for client in adapter.holders]
-        assert isinstance(message, frames.VoiceEncoded | frames.VoiceFailed)
-        if (found := self._encodings.pop(message.voice_id, None)) is not None:
-            return [(found[0], dataclasses.replace(message, voice_id=found[1]))]
-        voice = self._voices.pop(message.voice_id, None)  # the engine has refused it
-        return [] if voice is None else [(client, message) for client in voice.holders]
+            key = frames.RemoveAdapter, message.name
+        else:
+            assert isinstance(message, frames.VoiceEncoded | frames.VoiceFailed)
+            if (found := self._encodings.pop(message.voice_id, None)) is not None:
+                return [(found[0], dataclasses.replace(message, voice_id=found[1]))]
+            key = frames.RemoveVoice, message.voice_id
+        refused = self._shared.pop(key, None)
+        return [] if refused is None else [(client, message) for client in refused.holders]
 
     # ---- from the clients ----------------------------------------------------------------------------------------
 
@@ -181,9 +184,10 @@ class ClientChannels:
         self._num_clients += 1
         client = _Client(self._num_clients, writer)
         self._clients.add(client)
-        writer.write(frames.encode(self._ready) + frames.encode(self._stats))
+        client.write(self._ready)
+        client.write(self._stats)
         if self._prefixes:
-            writer.write(frames.encode(frames.Prefixes(dict(self._prefixes))))
+            client.write(frames.Prefixes(dict(self._prefixes)))
         self._load_changed()
         try:
             await self._serve(client, reader)
@@ -226,17 +230,21 @@ class ClientChannels:
             self._encodings[name] = client, message.voice_id
             self._take(dataclasses.replace(message, voice_id=name))
         elif isinstance(message, frames.AddVoice):
-            self._add_voice(client, message)
+            error = VoiceExists(f"the voice id {message.voice_id!r} is taken", field="voice_id")
+            refusal = frames.VoiceFailed(message.voice_id, error.code, error.message)
+            self._add(client, (frames.RemoveVoice, message.voice_id), message, refusal)
         elif isinstance(message, frames.RemoveVoice):
             self._stop_encoding(client.name(message.voice_id))
-            self._release(client, message.voice_id)
+            self._release(client, (frames.RemoveVoice, message.voice_id))
         elif isinstance(message, frames.AddAdapter):
-            self._add_adapter(client, message)
+            exists = AdapterExists(f"another adapter {message.name!r} is loaded", field="adapter")
+            failed = frames.AdapterFailed(message.name, exists.code, exists.message)
+            self._add(client, (frames.RemoveAdapter, message.name), message, failed)
         elif isinstance(message, frames.RemoveAdapter):
             if message.everywhere:
                 self._remove_adapter(client, message.name)
             else:
-                self._release_adapter(client, message.name)
+                self._release(client, (frames.RemoveAdapter, message.name))
 
     def _end_request(self, name: str) -> _Request | None:
         """Remove a request that is over and return it."""
@@ -261,65 +269,45 @@ class ClientChannels:
             others = num_working - len(client.working)
             if others != client.reported_others:
                 client.reported_others = others
-                client.writer.write(frames.encode(frames.Load(others)))
+                client.write(frames.Load(others))
 
-    def _add_adapter(self, client: _Client, message: frames.AddAdapter) -> None:
-        """Add an adapter as a shared one. A client that adds it later gets the first one's answer."""
-        known = self._adapters.get(message.name)
+    def _add(self, client: _Client, key: _Key, message: frames.Message, refusal: frames.Message) -> None:
+        """Add a voice or an adapter as a shared one: only the first client's message goes to the engine. A client that
+        adds another one under the same name gets `refusal`; one that adds an adapter later, the first one's answer."""
+        known = self._shared.get(key)
         if known is None:
-            self._adapters[message.name] = _Adapter(message.directory, {client})
+            self._shared[key] = _Shared(hash(message), {client})
             self._take(message)
-        elif known.directory == message.directory:
+        elif known.fingerprint == hash(message):
             known.holders.add(client)
             if known.added is not None:
-                client.writer.write(frames.encode(known.added))
+                client.write(known.added)
         else:
-            error = AdapterExists(f"another adapter {message.name!r} is loaded", field="adapter")
-            client.writer.write(frames.encode(frames.AdapterFailed(message.name, error.code, error.message)))
+            client.write(refusal)
 
-    def _release_adapter(self, client: _Client, name: str) -> None:
-        adapter = self._adapters.get(name)
-        if adapter is not None and client in adapter.holders:
-            adapter.holders.remove(client)
-            if not adapter.holders:
-                del self._adapters[name]
-                self._take(frames.RemoveAdapter(name))
+    def _release(self, client: _Client, key: _Key) -> None:
+        shared = self._shared.get(key)
+        if shared is not None and client in shared.holders:
+            shared.holders.remove(client)
+            if not shared.holders:
+                del self._shared[key]
+                remove, name = key
+                self._take(remove(name))
 
     def _remove_adapter(self, client: _Client, name: str) -> None:
         """Remove an adapter for all clients; those that still wait for it get an error."""
-        adapter = self._adapters.pop(name, None)
+        adapter = self._shared.pop((frames.RemoveAdapter, name), None)
         if adapter is None:
             return
         if adapter.added is None:
             error = AdapterNotFound("the adapter was unloaded while it was being loaded")
-            answer = frames.encode(frames.AdapterFailed(name, error.code, error.message))
             for other in adapter.holders - {client}:
-                other.writer.write(answer)
+                other.write(frames.AdapterFailed(name, error.code, error.message))
         self._take(frames.RemoveAdapter(name))
-
-    def _add_voice(self, client: _Client, message: frames.AddVoice) -> None:
-        """Add a voice as a shared one; only the first client's message goes to the engine."""
-        known, fingerprint = self._voices.get(message.voice_id), hash(message)
-        if known is None:
-            self._voices[message.voice_id] = _Voice(fingerprint, {client})
-            self._take(message)
-        elif known.fingerprint == fingerprint:
-            known.holders.add(client)
-        else:
-            error = VoiceExists(f"the voice id {message.voice_id!r} is taken", field="voice_id")
-            client.writer.write(frames.encode(frames.VoiceFailed(message.voice_id, error.code, error.message)))
 
     def _stop_encoding(self, name: str) -> None:
         if self._encodings.pop(name, None) is not None:
             self._take(frames.RemoveVoice(name))
-
-    def _release(self, client: _Client, voice_id: str) -> None:
-        voice = self._voices.get(voice_id)
-        if voice is not None and client in voice.holders:
-            voice.holders.remove(client)
-            if not voice.holders:
-                del self._voices[voice_id]
-                self._take(frames.RemoveVoice(voice_id))
 
     def _leave(self, client: _Client) -> None:
         self._clients.discard(client)
@@ -329,10 +317,8 @@ class ClientChannels:
             self._take(frames.CloseContext(context))
         for name in [name for name, found in self._encodings.items() if found[0] is client]:
             self._stop_encoding(name)
-        for voice_id in [voice_id for voice_id, voice in self._voices.items() if client in voice.holders]:
-            self._release(client, voice_id)
-        for name in [name for name, adapter in self._adapters.items() if client in adapter.holders]:
-            self._release_adapter(client, name)
+        for key in list(self._shared):
+            self._release(client, key)
 
 
 def _to_owner(request: _Request, message: frames.Done | frames.Failed) -> tuple[_Client, frames.Message]:

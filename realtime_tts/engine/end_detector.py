@@ -7,7 +7,7 @@ Positions and lengths are in characters of average duration.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 END_CHARS = 2.0  # a position that close to the end counts as the end
 LAST_S = 0.4  # audio after reaching the end that still belongs to the text
@@ -37,11 +37,19 @@ class PatchReading(NamedTuple):
     length: float
 
 
+class TextFaults(TypedDict):
+    """Counts with the names and meanings in `frames.TextCounts`."""
+
+    ends_cut: int
+    ends_continued: int
+    babbles: int
+    skips: int
+    repeats: int
+
+
 class EndDetector:
     """Judgement of one segment.
 
-    is_cut: the text was used up without a stop from the stop head. is_continued: a stop with words left was overruled.
-    babbles: there is sound after the text. num_skips, num_repeats: stretches left out, and said twice.
     num_sound: number of leading patches that are not after the text.
 
     Args:
@@ -51,8 +59,8 @@ class EndDetector:
     """
 
     def __init__(self, reach: float, patch_s: float) -> None:
-        self.is_cut = self.is_continued = self.babbles = False
-        self.num_skips = self.num_repeats = self.num_sound = 0
+        self.faults = TextFaults(ends_cut=0, ends_continued=0, babbles=0, skips=0, repeats=0)
+        self.num_sound = 0
         self._reach, self._patch_s = reach, patch_s
         # A single reading may be anywhere; a position reached by two in a row is certain.
         self._last = self._certain = 0.0
@@ -62,17 +70,6 @@ class EndDetector:
         self._at_end_s = self._faded_s = self._audible_s = 0.0
         self._doubted_at: float | None = None  # the furthest position when a stop was last overruled
         self._doubted_s = 0.0  # since then
-
-    @property
-    def faults(self) -> dict[str, int]:
-        """Return the counts by the names in `frames.TextCounts`."""
-        return {
-            "ends_cut": int(self.is_cut),
-            "ends_continued": int(self.is_continued),
-            "babbles": int(self.babbles),
-            "skips": self.num_skips,
-            "repeats": self.num_repeats,
-        }
 
     def observe(self, heard: PatchReading, *, stop: bool, may_stop: bool) -> bool:
         """Take in one more patch. Return whether it is the last.
@@ -90,25 +87,25 @@ class EndDetector:
             self._at_end_s += self._patch_s
             self._faded_s += self._patch_s * (not looks_here)
             self._audible_s += self._patch_s * (heard.power > AUDIBLE_SHARE * self._loudest)
-            self.babbles = self._audible_s > BABBLE_S
+            self.faults["babbles"] = int(self._audible_s > BABBLE_S)
         if self._at_end_s < LAST_S:
             self.num_sound += 1
         if not may_stop:
             return False
         if self._faded_s > MAX_FADED_S or self._at_end_s > MAX_END_S + LAST_CHAR_S * (heard.length - heard.end):
-            self.is_cut = not stop
+            self.faults["ends_cut"] = int(not stop)
             return True
         return self._ends(heard, looks_here, stop)
 
     def _follow(self, heard: PatchReading, looks_here: bool) -> bool:
         """Update the position. Return whether the speech has come to the end of its text, which is final."""
         certain = max(self._certain, min(self._last, heard.position))
-        self.num_skips += certain - self._certain >= SKIP_CHARS
+        self.faults["skips"] += certain - self._certain >= SKIP_CHARS
         self._last, self._certain = heard.position, certain
         is_at_end = certain >= max(heard.end - END_CHARS, heard.end / 2)
         is_behind = looks_here and not is_at_end and heard.position < certain - REPEAT_CHARS
         was_behind_s, self._behind_s = self._behind_s, self._behind_s + self._patch_s if is_behind else 0.0
-        self.num_repeats += was_behind_s <= REPEAT_S < self._behind_s
+        self.faults["repeats"] += was_behind_s <= REPEAT_S < self._behind_s
         return is_at_end
 
     def _ends(self, heard: PatchReading, looks_here: bool, stop: bool) -> bool:
@@ -124,5 +121,5 @@ class EndDetector:
             self._doubted_at = None
         if not stop or not looks_here:
             return stop
-        self._doubted_at, self._doubted_s, self.is_continued = heard.furthest, 0.0, True
+        self._doubted_at, self._doubted_s, self.faults["ends_continued"] = heard.furthest, 0.0, 1
         return False

@@ -9,6 +9,7 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from realtime_tts.contract import frames
 from realtime_tts.engine.adapters import AdapterStore
@@ -19,7 +20,7 @@ from realtime_tts.engine.core.request import Finished, FinishReason, Request, St
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
-from realtime_tts.engine.end_detector import PatchReading
+from realtime_tts.engine.end_detector import PatchReading, TextFaults
 from realtime_tts.engine.runtime.layout import StepLayout
 from realtime_tts.engine.runtime.outputs import SentOutputs
 from realtime_tts.engine.runtime.runner import ModelRunner, StepResult, TextReading
@@ -400,7 +401,7 @@ class Engine:
                 stop = self._ends(segment, mass, power, flag.stop)
                 if stop is not flag.stop:
                     flags[name] = flag = flag._replace(stop=stop)
-                if segment.end_detector.is_cut:
+                if segment.end_detector.faults["ends_cut"]:
                     pcm = faded_out(pcm, sample_rate)
             if onset_db is not None and segment.begins_context:
                 num_made, pcm = pcm.size, from_onset(pcm, sample_rate, onset_db)
@@ -438,9 +439,9 @@ class Engine:
             self.emit(frames.Failed(request.request_id, finished.error_code, finished.error_message))
             return
         detector = segment.end_detector
-        self._faults.update(detector.faults)
+        self._faults.update(cast(dict[str, int], detector.faults))
         if finished.reason is not FinishReason.CANCELLED:
-            spoken = segment.patches[: detector.num_sound] if detector.is_cut else segment.patches
+            spoken = segment.patches[: detector.num_sound] if detector.faults["ends_cut"] else segment.patches
             self.continuity.spoken(request.context_id, segment.text, segment.voice, spoken)
         started_s = request.arrived_s if request.started_s is None else request.started_s
         first_s = request.arrived_s if request.first_audio_s is None else request.first_audio_s
@@ -500,7 +501,7 @@ class Engine:
             extended_positions=scheduler.num_extended_positions,
             extension_ms=1000 * self.extension_s,
             text_waits=scheduler.num_text_waits,
-            **self._faults,
+            **cast(TextFaults, self._faults),
         )
 
 

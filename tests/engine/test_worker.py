@@ -345,7 +345,7 @@ class CountingEngine:
 async def serve_counting(directory: Path, engine: CountingEngine, ended: asyncio.Queue[Any]) -> None:
     """Connects a `Worker` to its supervisor's socket; `ended` gets what its run raised, or None."""
     reader, writer = await asyncio.open_unix_connection(directory / "s")
-    worker = Worker(engine, writer, READY, ThreadPoolExecutor(1))  # type: ignore[arg-type]
+    worker = Worker(engine, writer, READY, ThreadPoolExecutor(1, "engine"))  # type: ignore[arg-type]
     engine.emit = worker.emit
     try:
         await worker.run(reader, str(directory / "c"))
