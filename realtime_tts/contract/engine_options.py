@@ -22,7 +22,6 @@ class EngineOptions:
         CPU. Other formats are for comparisons.
     guidance_to: flow time at which guidance ends. Above 0 speech is harder to understand (docs/operate/performance.md).
     num_blocks: KV cache, blocks of 16 positions. `max_streams` bounds memory in an operator's terms.
-    max_load: share of real time above which no context is accepted; 0: no limit. Admission limits load in the gateway.
     worker_log_level: least severe log records to print.
 
     Raises:
@@ -56,7 +55,6 @@ class EngineOptions:
     max_streams: int = setting(0, "Streams that one worker advances at once; 0: chosen from the device.", minimum=0)
     num_blocks: int = 0
     threads: int = setting(0, "CPU threads of a worker; 0: chosen from the machine.", minimum=0, maximum=1024)
-    max_load: float = 0.0
     max_adapters: int = setting(
         0,
         "Adapters loaded at a time, whose memory is held from the start; 0: those of --adapters, and 4 with "

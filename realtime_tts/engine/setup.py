@@ -92,7 +92,6 @@ def choose_config(
         patch_s=config.patch_samples / config.sample_rate,
         block_size=block_size,
         min_patches=config.min_patches,
-        max_load=options.max_load or None,
         **({} if is_cpu else {"full_streams": CUDA_FULL_STREAMS}),
     )
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from realtime_tts.model.attention import AttentionMetadata, AttentionProbe, KVCache, SDPABackend
+from realtime_tts.model.attention import AttentionMetadata, AttentionProbe, KVCache, PagedAttention, SDPABackend
 from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
 from realtime_tts.model.sequence import Patches, Rows, Sequence
 from realtime_tts.model.voxcpm import VoxCPM
@@ -94,7 +94,8 @@ class OfflineRunner:
         meta = AttentionMetadata.build(new, ends, blocks, self._kv.block_size, device)
         previous = torch.stack([self._previous(stream) for stream in streams])
         embeddings, is_audio = self._embed(streams, previous)
-        lm_hidden, residual = model.lm_forward(embeddings, is_audio, meta, self._kv, self._backend, probe)
+        attend = PagedAttention(self._backend, self._kv, meta, probe=probe)
+        lm_hidden, residual = model.lm_forward(embeddings, is_audio, attend)
         noise = torch.stack([stream.noise(len(stream.patches)) for stream in streams]).to(device)
         cfg = torch.tensor([stream.cfg for stream in streams], device=device)
         patches, mu = noise, model.condition(lm_hidden, residual)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from realtime_tts.model.attention import AttentionBackend, AttentionMetadata, AttentionProbe, KVCache, PagedAttention
+from realtime_tts.model.attention import PagedAttention
 from realtime_tts.model.audio_vae import AudioVAE
 from realtime_tts.model.config import ModelConfig
 from realtime_tts.model.flow_matching import FlowMatching, FlowSchedule
@@ -98,50 +98,28 @@ class VoxCPM(nn.Module):
             return lm_hidden + audio
         return self.fusion_concat_proj(torch.cat((lm_hidden, audio), dim=-1))
 
-    def lm_forward(
-        self,
-        embeddings: Tensor,
-        is_audio: Tensor | None,
-        meta: AttentionMetadata,
-        kv: KVCache,
-        backend: AttentionBackend,
-        probe: AttentionProbe | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    def lm_forward(self, embeddings: Tensor, is_audio: Tensor | None, attend: PagedAttention) -> tuple[Tensor, Tensor]:
         """Run both LMs over T new positions of S sequences.
 
         embeddings [T, hidden], is_audio [T, 1] bool or None (all audio) → lm_hidden, residual_hidden [S, hidden], each
-        sequence's last position. Writes T slots of `kv`. `probe` observes the base LM's attention.
+        sequence's last position. Writes T slots of the cache. `attend.probe` observes the base LM's attention.
         """
-        hidden = self.base_forward(embeddings, is_audio, meta, kv, backend, probe)
-        residual = self.residual_forward(hidden, embeddings, is_audio, meta, kv, backend)
-        return meta.last_rows(hidden), meta.last_rows(residual)
+        hidden = self.base_forward(embeddings, is_audio, attend)
+        residual = self.residual_forward(hidden, embeddings, is_audio, attend)
+        return attend.meta.last_rows(hidden), attend.meta.last_rows(residual)
 
-    def base_forward(
-        self,
-        embeddings: Tensor,
-        is_audio: Tensor | None,
-        meta: AttentionMetadata,
-        kv: KVCache,
-        backend: AttentionBackend,
-        probe: AttentionProbe | None = None,
-    ) -> Tensor:
+    def base_forward(self, embeddings: Tensor, is_audio: Tensor | None, attend: PagedAttention) -> Tensor:
         """Run the first half of `lm_forward` → [T, hidden], quantised at audio positions."""
-        attend = PagedAttention(backend, kv, meta, probe=probe)
-        return self.quantize(self.base_lm(embeddings, self.base_lm.rotary(meta.positions), attend), is_audio)
+        rope = self.base_lm.rotary(attend.meta.positions)
+        return self.quantize(self.base_lm(embeddings, rope, attend), is_audio)
 
     def residual_forward(
-        self,
-        hidden: Tensor,
-        embeddings: Tensor,
-        is_audio: Tensor | None,
-        meta: AttentionMetadata,
-        kv: KVCache,
-        backend: AttentionBackend,
+        self, hidden: Tensor, embeddings: Tensor, is_audio: Tensor | None, attend: PagedAttention
     ) -> Tensor:
-        """Run the second half on `base_forward`'s result → [T, hidden]."""
-        attend = PagedAttention(backend, kv, meta, first_layer=self.config.base.num_layers)
+        """Run the second half on `base_forward`'s result → [T, hidden], in the cache's layers behind the base LM's."""
+        attend = PagedAttention(attend.backend, attend.kv, attend.meta, first_layer=self.config.base.num_layers)
         inputs = self.residual_inputs(hidden, embeddings, is_audio)
-        return self.residual_lm(inputs, self.residual_lm.rotary(meta.positions), attend)
+        return self.residual_lm(inputs, self.residual_lm.rotary(attend.meta.positions), attend)
 
     def stop_logits(self, lm_hidden: Tensor) -> Tensor:
         """Return [S, hidden] → [S, 2]; index 1 means that the patch made from this hidden state is the last."""

@@ -49,7 +49,7 @@ class Simulation:
             if not plan.speaking and not plan.prefill:
                 self.now += 0.01
                 continue
-            step_s = self.scheduler.cost.step_s(len(plan.prefill) + len(plan.decode), plan.num_prefill_positions)
+            step_s = self.scheduler.cost.step_s(len(plan.prefill) + len(plan.decode), plan.size.num_positions)
             self.now += step_s
             for request in self.requests:
                 if request.first_audio_s is not None and request.request_id in plan.speaking:

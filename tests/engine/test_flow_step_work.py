@@ -14,7 +14,6 @@ from realtime_tts.engine.core.request import Request, StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
-from realtime_tts.errors import Overloaded
 
 PATCH_S, USUAL_STEPS = 0.16, 10
 # A device that replays graphs: 5 ms a step, 0.3 ms a stream, and 2 ms for each flow step of a group without a graph.
@@ -216,11 +215,3 @@ def test_what_a_group_without_a_graph_costs_is_learned_apart_from_what_streams_c
         cost.observe(work, 0, TRUTH.step_s(work, 0, own_flow_steps), own_flow_steps)
     assert cost.step_s(6.4, 0, 64) == pytest.approx(TRUTH.step_s(6.4, 0, 64), rel=0.1)
     assert cost.step_s(32, 0) == pytest.approx(TRUTH.step_s(32, 0), rel=0.25)
-
-
-def test_a_device_with_no_time_left_takes_no_context_with_many_flow_steps() -> None:
-    scheduler = make(StepCost(0.0, 0.02, 0.0, 0.0), max_load=1.0)
-    scheduler.add(request("a", "a"), 0.0)
-    with pytest.raises(Overloaded):
-        scheduler.add(request("b", "b", 80), 0.0)
-    scheduler.add(request("c", "b", 40), 0.0)

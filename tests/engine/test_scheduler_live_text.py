@@ -112,7 +112,7 @@ def test_more_text_is_read_when_it_is_needed_or_final_and_then_all_of_it() -> No
     assert (known, request.num_patches) == (37, 8)  # 7 patches made: 30 − 16.8 = 13.2
     (item,) = plan.prefill
     assert (item.start, item.num_positions, item.is_last, item.patch_index) == (FRONT + 30, 7 + 1 + 7, True, 7)
-    assert run(scheduler).decode[0].position == FRONT + 37 + 1 + 7
+    assert run(scheduler).decode[0].start == FRONT + 37 + 1 + 7
     extend(scheduler, "a", 90, is_final=True)
     assert run(scheduler).prefill[0].patch_index == 9
     assert (request.num_extensions, request.num_extended_positions) == (2, 15 + 53 + 1 + 9)
@@ -133,7 +133,7 @@ def test_blocks_for_the_longest_text_are_held_and_the_rest_given_back_when_it_is
     assert scheduler.pool.num_available == 64 - len(request.blocks)
     while request.status is not Status.FINISHED:  # to its guard, within its blocks
         for item in run(scheduler).decode:
-            assert item.position < 16 * len(item.blocks)
+            assert item.start < 16 * len(item.blocks)
     assert request.num_patches == guard(41)
     assert scheduler.pool.num_available == 64
 
@@ -276,7 +276,7 @@ def test_an_extension_is_prefilled_in_parts_beside_those_who_are_in_time() -> No
         if not plan:
             now += 0.01
             continue
-        now += scheduler.cost.step_s(len(plan.request_ids), plan.num_prefill_positions)
+        now += scheduler.cost.step_s(len(plan.request_ids), plan.size.num_positions)
         for name in plan.speaking:
             patches[name] += 1
             late_s = now - scheduler._contexts[name].lead.underrun_s
@@ -393,7 +393,7 @@ class Load:
         plan = self.scheduler.schedule(self.now)
         if not plan:
             return False
-        elapsed_s = self.truth.step_s(len(plan.prefill) + len(plan.decode), plan.num_prefill_positions)
+        elapsed_s = self.truth.step_s(len(plan.prefill) + len(plan.decode), plan.size.num_positions)
         self.now += elapsed_s
         for name in plan.speaking:
             self.observe(self.scheduler._requests[name])

@@ -28,8 +28,8 @@ def test_everybody_goes_on_by_one_as_the_scheduler_itself_would_say() -> None:
     scheduler, plan = speaking()
     for _ in range(6):  # one after the other, each accounted for when the next is on its way
         following = scheduler.following(plan, 0.0)
-        assert [(item.request_id, item.position, item.patch_index) for item in following.decode] == [
-            (item.request_id, item.position + 1, item.patch_index + 1) for item in plan.decode
+        assert [(item.request_id, item.start, item.patch_index) for item in following.decode] == [
+            (item.request_id, item.start + 1, item.patch_index + 1) for item in plan.decode
         ]
         assert not finish(scheduler, plan, 0.0)
         assert set(following.decode) == set(scheduler.schedule(0.0).decode)
@@ -44,7 +44,7 @@ def test_who_ended_is_in_it_in_vain() -> None:
     assert not finish(scheduler, following, 0.0, stop=("a",), bad=("a",))
     assert (scheduler.pool.num_available, scheduler.num_active) == (free, 1)
     (item,) = scheduler.schedule(0.0).decode
-    assert item.position == following.decode[1].position + 1
+    assert item.start == following.decode[1].start + 1
 
 
 def test_no_step_follows_one_that_prefills() -> None:

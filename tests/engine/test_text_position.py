@@ -22,7 +22,7 @@ from realtime_tts.engine.segment import EngineSegment
 from realtime_tts.engine.setup import ready_message
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.errors import CheckpointError
-from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
+from realtime_tts.model.attention import AttentionMetadata, KVCache, PagedAttention, SDPABackend
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.model.sequence import AUDIO_START
 
@@ -88,7 +88,7 @@ def expected(loaded: LoadedModel, segment: EngineSegment) -> tuple[list[float], 
     meta = AttentionMetadata.build([len(token_ids)], [len(token_ids)], [list(range(num_blocks))], 16)
     embedded = loaded.model.embed(torch.tensor(token_ids), torch.from_numpy(features), torch.tensor(audio).long())
     probe = KeepLayer(HEAD.layer)
-    loaded.model.lm_forward(*embedded, meta, kv, SDPABackend(), probe)
+    loaded.model.lm_forward(*embedded, PagedAttention(SDPABackend(), kv, meta, probe=probe))
     text = segment.message.text
     chars = [number for number, c in enumerate(text) if loaded.tokenizer.encode(c)]
     end = max(position for position, token in enumerate(source.token_ids) if token == AUDIO_START)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import realtime_tts
-from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
+from realtime_tts.model.attention import AttentionMetadata, KVCache, PagedAttention, SDPABackend
 from realtime_tts.model.checkpoint import load_model
 from realtime_tts.model.text_head import HeadProbe, TextSpans
 
@@ -49,7 +49,9 @@ class DecodeStep:
         model = self.model
         embeddings = model.embed_patches(self.patch)
         probe = HeadProbe(4, 4, self.spoken)
-        hidden, residual = model.lm_forward(embeddings, None, self.meta, self.kv, SDPABackend(), probe)
+        hidden, residual = model.lm_forward(
+            embeddings, None, PagedAttention(SDPABackend(), self.kv, self.meta, probe=probe)
+        )
         self.readings.copy_(probe.readings)
         patch = model.flow(model.condition(hidden, residual), self.patch, self.noise, self.schedule, self.cfg)
         self.patch.copy_(patch)

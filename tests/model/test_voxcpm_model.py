@@ -7,7 +7,7 @@ import torch
 from random_checkpoints import CONFIGS
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from realtime_tts.model.attention import AttentionMetadata, KVCache, SDPABackend
+from realtime_tts.model.attention import AttentionMetadata, KVCache, PagedAttention, SDPABackend
 from realtime_tts.model.config_file import parse_config
 from realtime_tts.model.generate import OfflineRunner, Stream
 from realtime_tts.model.sequence import build_sequence
@@ -114,7 +114,7 @@ def test_a_decode_step_never_waits_for_the_device(model):
         patches = random_patches(fake, 2)
         embeddings, is_audio = fake.embed(torch.zeros(2, dtype=torch.int64), patches, torch.arange(2))
         meta = AttentionMetadata.build([1, 1], [6, 3], [[1, 2], [3, 4]], block_size=4)
-        hidden, residual = fake.lm_forward(embeddings, is_audio, meta, kv, SDPABackend())
+        hidden, residual = fake.lm_forward(embeddings, is_audio, PagedAttention(SDPABackend(), kv, meta))
         flags = fake.stop_flags(hidden)
         made = fake.flow(fake.condition(hidden, residual), patches, random_patches(fake, 2), schedule, torch.ones(2))
         pcm = fake.vae.decode_stream(made, state, torch.tensor([3, 1]))

@@ -35,7 +35,7 @@ class StepTime:
     position_s: float = 0.0002
 
     def of(self, plan: StepPlan) -> float:
-        return self.step_s + self.position_s * plan.num_prefill_positions
+        return self.step_s + self.position_s * plan.size.num_positions
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -90,9 +90,9 @@ class Request:
         return self.supply.may_stop and self.num_patches > min_patches
 
 
-class PrefillItem(NamedTuple):
-    """Compute positions [start, start + num_positions) of a request's input. With `is_last`, also make patch number
-    `patch_index`: 0, unless the input was laid out again for more text and holds the patches made so far."""
+class StepItem(NamedTuple):
+    """A request's part in a step: compute positions [start, start + num_positions). With `is_last`, also make patch
+    number `patch_index`: 0 after a first prefill."""
 
     request_id: str
     slot: int
@@ -100,7 +100,7 @@ class PrefillItem(NamedTuple):
     start: int
     num_positions: int
     is_last: bool
-    patch_index: int = 0
+    patch_index: int
 
     @property
     def end(self) -> int:
@@ -108,42 +108,17 @@ class PrefillItem(NamedTuple):
         return self.start + self.num_positions
 
 
-class DecodeItem(NamedTuple):
-    """Feed the last patch at `position`, then make patch number `patch_index` (≥ 1)."""
-
-    request_id: str
-    slot: int
-    blocks: tuple[int, ...]
-    position: int
-    patch_index: int
-
-    @property
-    def num_positions(self) -> int:
-        return 1
-
-    @property
-    def is_last(self) -> bool:
-        return True
-
-    @property
-    def end(self) -> int:
-        """The position after `position`."""
-        return self.position + 1
-
-
-StepItem = PrefillItem | DecodeItem
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepPlan:
     """One step.
 
+    prefill: requests whose input is not all computed. decode: those whose last patch is fed back, at one position.
     extra_work: its requests' work beyond 1 each. own_flow_steps: flow steps of the group whose number is not the
     default; 0: no such group.
     """
 
-    prefill: tuple[PrefillItem, ...] = ()
-    decode: tuple[DecodeItem, ...] = ()
+    prefill: tuple[StepItem, ...] = ()
+    decode: tuple[StepItem, ...] = ()
     extra_work: float = 0.0
     own_flow_steps: int = 0
 
@@ -151,14 +126,10 @@ class StepPlan:
         return bool(self.prefill or self.decode)
 
     @property
-    def num_prefill_positions(self) -> int:
-        return sum(item.num_positions for item in self.prefill)
-
-    @property
     def size(self) -> StepSize:
         """Quantities that determine the step's duration."""
         work = len(self.prefill) + len(self.decode) + self.extra_work
-        return StepSize(work, self.num_prefill_positions, self.own_flow_steps)
+        return StepSize(work, sum(item.num_positions for item in self.prefill), self.own_flow_steps)
 
     @property
     def num_extended_positions(self) -> int:

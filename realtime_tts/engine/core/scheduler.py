@@ -21,7 +21,6 @@ from realtime_tts.engine.core.context_groups import ContextGroups
 from realtime_tts.engine.core.context_queue import ContextQueue
 from realtime_tts.engine.core.fairness import beyond_one_group, beyond_share, in_turn, is_below_share
 from realtime_tts.engine.core.request import (
-    DecodeItem,
     Finished,
     FinishReason,
     Request,
@@ -78,14 +77,12 @@ class Scheduler:
 
         Raises:
             RequestTooLarge: the request would not fit even alone.
-            Overloaded: the queue is full and the tenant has its share of it, or the device has no time left.
+            Overloaded: the queue is full and the tenant has its share of it.
         """
         room = self.config.max_request_positions
         positions = _check_size(request.min_prefill, request.max_patches, room)
         if self.num_waiting >= self.config.max_waiting and not self._may_wait(request.tenant):
             raise Overloaded(f"{self.num_waiting} requests are waiting already")
-        if request.context_id not in self._contexts and self._is_full(request.work):
-            raise Overloaded("the device has no time for another stream")
         if request.request_id in self._requests:
             raise AssertionError(f"request id {request.request_id!r} is in use")
         request.arrived_s = self._asked_s[request.tenant] = now
@@ -99,13 +96,6 @@ class Scheduler:
     def has_context(self, context_id: str) -> bool:
         """Return whether the context had a request and has not been closed."""
         return context_id in self._contexts
-
-    def _is_full(self, work: float) -> bool:
-        """Return whether the device has no time for a new context with that much work."""
-        if self.config.max_load is None:
-            return False
-        work += sum(context.requests[0].work for context in self._contexts.values() if context.requests)
-        return self.cost.step_s(work, 0) > self.config.max_load * self.config.patch_s
 
     def _may_wait(self, tenant: str) -> bool:
         """Return whether a full queue accepts a request of this tenant."""
@@ -166,10 +156,6 @@ class Scheduler:
 
     # ---- steps ---------------------------------------------------------------------------------------------------
 
-    def schedule(self, now: float) -> StepPlan:
-        """Return the next step; empty if no request has anything to do yet."""
-        return self._fill_step(now)
-
     def others_fill_a_step(self, plan: StepPlan) -> bool:
         """Return whether the running requests outside `plan`, a step being computed, are enough for a full step."""
         return len(self._groups.running) - len(plan.request_ids) >= self.config.full_streams
@@ -179,7 +165,7 @@ class Scheduler:
 
         left_s: seconds until the current step is over.
         """
-        return self._fill_step(now, left_s, frozenset(plan.request_ids))
+        return self.schedule(now, left_s, frozenset(plan.request_ids))
 
     def following(self, plan: StepPlan, now: float) -> StepPlan:
         """Return the step after the one being computed with the same requests, if no other request needs a part in it.
@@ -190,28 +176,22 @@ class Scheduler:
         if plan.prefill or len(plan.decode) + self.num_parked < len(self._active):
             return StepPlan()
         patch_s = self.config.patch_s
-        waiting = self._groups.waiting
-        if any(not context.holds_back(context.requests[0]) for context in waiting):
-            return StepPlan()
-        if self._groups.has_resumed(now, patch_s):
+        is_awaited = any(not context.holds_back(context.requests[0]) for context in self._groups.waiting)
+        if is_awaited or self._groups.has_resumed(now, patch_s):
             return StepPlan()
         items = []
-        for name, slot, blocks, position, patch_index in plan.decode:
-            request = self._active.get(name)
-            if request is None or not request.supply.is_final or patch_index + 1 >= request.max_patches:
+        for item in plan.decode:
+            request = self._active.get(item.request_id)
+            if request is None or not request.supply.is_final or item.patch_index + 1 >= request.max_patches:
                 return StepPlan()
-            if self._rests(request, now):
+            lead_s = self._contexts[request.context_id].lead.ahead_s(now) if request.paced else 0.0
+            if self._rests(request, now) or lead_s > self.config.park_high_s + patch_s:
                 return StepPlan()
-            if (
-                request.paced
-                and self._contexts[request.context_id].lead.ahead_s(now) > self.config.park_high_s + patch_s
-            ):
-                return StepPlan()
-            items.append(DecodeItem(name, slot, blocks, position + 1, patch_index + 1))
+            items.append(item._replace(start=item.start + 1, patch_index=item.patch_index + 1))
         return StepPlan((), tuple(items), plan.extra_work, plan.own_flow_steps)
 
-    def _fill_step(self, now: float, begins_in_s: float = 0.0, busy: frozenset[str] = frozenset()) -> StepPlan:
-        """Return a step without the requests in `busy`, which are in the step before it."""
+    def schedule(self, now: float, begins_in_s: float = 0.0, busy: frozenset[str] = frozenset()) -> StepPlan:
+        """Return the next step; empty if no request has anything to do yet. busy: requests in the step before it."""
         self._groups.look(now, self._turn_s())
         self._admit(now, busy)
         now += begins_in_s
@@ -309,7 +289,8 @@ class Scheduler:
         waiting = [head for head in heads if self._has_text(head, now)]
         if not waiting:
             return
-        deadlines = {request.request_id: self._deadline_s(request, now) for request in waiting}
+        contexts = self._contexts
+        deadlines = {head.request_id: contexts[head.context_id].deadline_s(head, now) for head in waiting}
         for request in in_turn(waiting, list(self._active.values()), deadlines):
             if not self._free_slots or not self._allocate(request):
                 return
@@ -448,12 +429,6 @@ class Scheduler:
 
     # ---- urgency -------------------------------------------------------------------------------------------------
 
-    def _deadline_s(self, request: Request, now: float) -> float:
-        return self._contexts[request.context_id].deadline_s(request, now)
-
-    def _is_parked(self, request: Request) -> bool:
-        return self._contexts[request.context_id].holds_back(request)
-
     def next_wakeup_s(self, now: float) -> float | None:
         """Return the seconds until a parked context resumes or a pausing group may run. None: only a message can make
         work available."""
@@ -482,7 +457,8 @@ class Scheduler:
     def num_awaiting_text(self) -> int:
         """Number of requests with blocks and a slot that wait for text and are not parked."""
         open_texts = [request for request in list(self._active.values()) if not request.supply.is_final]
-        return sum(self._awaits_text(request) and not self._is_parked(request) for request in open_texts)
+        contexts = self._contexts
+        return sum(self._awaits_text(each) and not contexts[each.context_id].holds_back(each) for each in open_texts)
 
     @property
     def num_active(self) -> int:

@@ -17,7 +17,6 @@ class SchedulerConfig:
     excess_slack_s: delay of the deadlines of streams beyond their tenant's share, when the device is too slow.
     full_streams: streams after which a step takes only those that cannot wait for the next one, and never more than
     twice as many. More streams at a time would cost each as much, and a new stream would wait for all of them.
-    max_load: refuse a new context when a step over all of them would take more than this share of real time.
 
     For a text that is still being written: the first patch requires begin_chars, later ones look_ahead_chars in front
     of the speech. chars_per_s: assumed rate of speech where the position is not measured. open_lead_patches: maximum
@@ -41,7 +40,6 @@ class SchedulerConfig:
     excess_slack_s: float = 5.0
     priority_step_s: float = 0.1
     full_streams: int = 1 << 30
-    max_load: float | None = None
     begin_chars: int = 8
     look_ahead_chars: int = 14
     chars_per_s: float = 15.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from realtime_tts.engine.core.request import DecodeItem, PrefillItem, Request, StepPlan
+from realtime_tts.engine.core.request import Request, StepItem, StepPlan
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
 
@@ -19,8 +19,8 @@ class StepBuilder:
     def __init__(self, config: SchedulerConfig, cost: StepCost, now: float, prefill_reach_s: float = math.inf) -> None:
         self._config, self._cost, self._now = config, cost, now
         self._prefill_reach_s = prefill_reach_s
-        self._prefill: list[PrefillItem] = []
-        self._decode: list[DecodeItem] = []
+        self._prefill: list[StepItem] = []
+        self._decode: list[StepItem] = []
         self._num_streams = self._num_positions = 0
         self._extra_work = 0.0  # beyond 1 for each stream
         self._own_flow_steps = 0
@@ -53,9 +53,8 @@ class StepBuilder:
         limit_s = min(self._reach_s - now, config.first_audio_s if yields else math.inf)
         if step_s > limit_s and num_streams and now - deadline_s <= config.max_late_s:
             return False
-        self._decode.append(
-            DecodeItem(request.request_id, request.slot, request.blocks, request.num_computed, request.num_patches)
-        )
+        item_of = request.request_id, request.slot, request.blocks
+        self._decode.append(StepItem(*item_of, request.num_computed, 1, True, request.num_patches))
         self._take(request, deadline_s, 0)
         return True
 
@@ -73,7 +72,7 @@ class StepBuilder:
         if is_too_long and self._now - deadline_s <= self._config.max_late_s:
             return False
         item_of = request.request_id, request.slot, request.blocks
-        self._prefill.append(PrefillItem(*item_of, start, chunk, is_last, request.num_patches))
+        self._prefill.append(StepItem(*item_of, start, chunk, is_last, request.num_patches))
         self._take(request, deadline_s, chunk, speaks=is_last)
         return True
 

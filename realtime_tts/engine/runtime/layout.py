@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from realtime_tts.engine.core.request import DecodeItem, StepItem, StepPlan
+from realtime_tts.engine.core.request import StepItem, StepPlan
 from realtime_tts.engine.runtime.columns import ROW, SPEECH, STREAM, StepColumns, columns_per, paddings
 from realtime_tts.engine.segment import EngineSegment
 from realtime_tts.model.sequence import Patches, Rows, Sequence
@@ -115,15 +115,15 @@ def lay_out(
     groups: dict[int, list[tuple[StepItem, EngineSegment]]] = {}  # streams that speak, by their number of flow steps
     starting: list[tuple[int, Sequence]] = []
     has_adapters = False
-    items: list[StepItem] = [*sorted(plan.prefill, key=lambda item: item.num_positions == 1), *plan.decode]
-    for item in items:
+    items = [*sorted(plan.prefill, key=lambda item: item.num_positions == 1), *plan.decode]
+    for number, item in enumerate(items):
         segment = segments[item.request_id]
         has_adapters |= segment.adapter is not None
         if item.is_last:
             groups.setdefault(segment.steps, []).append((item, segment))
             if item.patch_index == 0:
                 starting.append((item.slot, segment.input))
-        if not (isinstance(item, DecodeItem) and ahead.get(item.slot) == (item.request_id, item.position)):
+        if number < len(plan.prefill) or ahead.get(item.slot) != (item.request_id, item.start):
             end, num = item.end, item.num_positions
             spans.append((segment.input, end - num, end))
             columns.positions += range(end - num, end)

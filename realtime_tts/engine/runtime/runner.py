@@ -237,7 +237,6 @@ class ModelRunner:
     def _step(self, layout: StepLayout) -> SentOutputs:
         """Launch the whole step."""
         programs, stages = self._adapted_programs if layout.has_adapters else self.programs, self.stages
-        stages.begin(None)
         stages.mark(LOC_ENC)
         for slot, _ in layout.tables:
             self._ahead.pop(slot, None)

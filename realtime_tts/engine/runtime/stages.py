@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Final, Protocol
 
 LOC_ENC: Final = "locenc"  # the patches that are fed back, and the recordings in a prefill
@@ -17,24 +16,15 @@ STAGES: Final = (LOC_ENC, BASE, RESIDUAL, FLOW, VAE, REST)
 class StageClock(Protocol):
     """Receiver of a runner's stages, called on the thread and the CUDA stream that the steps run on."""
 
-    def begin(self, program: Hashable) -> None:
-        """Begin a step. `program`: None for an eager step, else the captured one to replay (or to capture now).
-
-        This is the only call for a replay: the marks are part of the capture.
-        """
-
     def mark(self, stage: str) -> None:
         """Begin `stage`, which lasts until the next mark. A stage may occur several times in a step."""
 
     def end(self) -> None:
-        """End a step: all its work is launched."""
+        """End a step: all its work is launched. The next mark begins another one."""
 
 
 class NoClock:
     """Null object for a runner that is not measured."""
-
-    def begin(self, program: Hashable) -> None:
-        pass
 
     def mark(self, stage: str) -> None:
         pass

@@ -14,7 +14,7 @@ from realtime_tts.engine.runtime.outputs import StepOutputs
 from realtime_tts.engine.runtime.program import Program, sizes_up_to
 from realtime_tts.engine.runtime.state import DeviceTensors
 from realtime_tts.model.adapted import AdapterBank
-from realtime_tts.model.attention import AttentionBackend, AttentionMetadata
+from realtime_tts.model.attention import AttentionBackend, AttentionMetadata, PagedAttention
 from realtime_tts.model.flow_matching import ALWAYS_GUIDED, FlowSchedule, GuidedTimes
 from realtime_tts.model.text_head import HeadProbe, TextSpans
 from realtime_tts.model.voxcpm import VoxCPM
@@ -142,7 +142,7 @@ class StepPrograms:
         embeddings = embeddings * (self.inputs.audio_index[:num_rows] >= 0)[:, None]
         meta, slots = self._metadata(num_rows), self.inputs.hidden_slots[:num_rows]
         with self._adapted(self.inputs.row_adapters[:num_rows]):
-            residual = self.model.residual_forward(hidden, embeddings, None, meta, self.state.kv, self.backend)
+            residual = self.model.residual_forward(hidden, embeddings, None, self._attend(meta))
         self.outputs.finite_rows[:num_rows] = (torch.isfinite(hidden) & torch.isfinite(residual)).all(dim=1)
         self.state.lm_hidden.index_copy_(0, slots, hidden)
         self.state.residual_hidden.index_copy_(0, slots, residual)
@@ -186,7 +186,7 @@ class StepPrograms:
         with self._adapted(inputs.speech_adapters[:count]):
             audio = model.embed_patches(self.outputs.patches[:count])
             hidden = self._read(audio, None, meta, spoken, slots)
-            residual = model.residual_forward(hidden, audio, None, meta, state.kv, self.backend)
+            residual = model.residual_forward(hidden, audio, None, self._attend(meta))
         state.lm_hidden.index_copy_(0, slots, hidden)
         state.residual_hidden.index_copy_(0, slots, residual)
 
@@ -196,10 +196,13 @@ class StepPrograms:
         """Run the base LM; the text head's values are stored in `slots` (those of `spoken`)."""
         head = self.text_head
         probe = HeadProbe(head.layer, head.head, spoken) if head is not None else None
-        hidden = self.model.base_forward(embeddings, is_audio, meta, self.state.kv, self.backend, probe)
+        hidden = self.model.base_forward(embeddings, is_audio, self._attend(meta, probe))
         if probe is not None:
             self.state.readings.index_copy_(0, slots, probe.readings)
         return hidden
+
+    def _attend(self, meta: AttentionMetadata, probe: HeadProbe | None = None) -> PagedAttention:
+        return PagedAttention(self.backend, self.state.kv, meta, probe=probe)
 
     def _adapted(self, rows: Tensor, copies: int = 1) -> contextlib.AbstractContextManager[None]:
         """Return a context in which forward passes are over rows with these adapters."""
