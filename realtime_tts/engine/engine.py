@@ -37,7 +37,13 @@ from realtime_tts.engine.segment import (
     text_size,
 )
 from realtime_tts.engine.voices import EngineVoiceCache
-from realtime_tts.errors import AdapterNotFound, Draining, EngineOutOfMemory, InvalidRequest, RealtimeTTSError
+from realtime_tts.errors import (
+    AdapterNotFound,
+    Draining,
+    EngineOutOfMemory,
+    InvalidRequest,
+    RealtimeTTSError,
+)
 from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.adapter_file import AdapterWeights
 from realtime_tts.model.attention import AttentionBackend
@@ -282,12 +288,10 @@ class Engine:
                 self.emit(frames.Done(message.request_id, FinishReason.STOP.value))
                 return
             self.scheduler.add(segment.request, self._clock())
-        except RealtimeTTSError as error:
-            self.emit(frames.Failed(message.request_id, error.code, error.message))
-            return
-        except Exception:  # one unusual text must not end all other streams
-            logger.exception("a request could not be taken")
-            self.emit(frames.Failed(message.request_id, "internal_error", "the request could not be taken"))
+        except Exception as error:  # one unusual text must not end all other streams
+            self.emit(
+                frames.Failed(message.request_id, *refusal(error, RealtimeTTSError("the request could not be taken")))
+            )
             return
         self._segments[message.request_id] = segment
 
@@ -303,13 +307,9 @@ class Engine:
             first = self.continuity.first(segment.voice, segment.instructions)
             size = text_size(segment.message, message.text, self.loaded, first, self.continuity)
             self.scheduler.extend(message.request_id, size.num_chars, message.final, size.min_prefill, size.max_patches)
-        except RealtimeTTSError as error:
-            self._end(self.scheduler.end(message.request_id, FinishReason.FAILED, error.code, error.message))
-            return
-        except Exception:
-            logger.exception("a text could not be extended")
-            code, text = "internal_error", "the text could not be extended"
-            self._end(self.scheduler.end(message.request_id, FinishReason.FAILED, code, text))
+        except Exception as error:
+            reason = refusal(error, RealtimeTTSError("the text could not be extended"))
+            self._end(self.scheduler.end(message.request_id, FinishReason.FAILED, *reason))
             return
         segment.text = message.text
         if message.final and size.num_tokens == 0:  # nothing in it can be spoken
@@ -503,6 +503,15 @@ class Engine:
             text_waits=scheduler.num_text_waits,
             **cast(TextFaults, self._faults),
         )
+
+
+def refusal(error: Exception, otherwise: RealtimeTTSError) -> tuple[str, str]:
+    """Return the code and the message that a client receives for an error: those of `otherwise`, and a line in the log,
+    for an error that is not typed."""
+    if not isinstance(error, RealtimeTTSError):
+        logger.error("%s", otherwise.message, exc_info=error)
+        error = otherwise
+    return error.code, error.message
 
 
 def _num_common(before: Sequence[int], after: Sequence[int]) -> int:

@@ -35,7 +35,7 @@ from realtime_tts.contract.threads import switch_quickly
 from realtime_tts.contract.watch import watch
 from realtime_tts.engine.calibrate import with_text_head
 from realtime_tts.engine.client_channels import ClientChannels
-from realtime_tts.engine.engine import Engine
+from realtime_tts.engine.engine import Engine, refusal
 from realtime_tts.engine.setup import choose_device, choose_threads, make_engine, ready_message
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.errors import EngineError, EngineStartError, RealtimeTTSError
@@ -194,20 +194,16 @@ class Worker:
 
     async def _read_adapter(self, message: frames.AddAdapter) -> None:
         """Read an adapter off the engine's thread, since this is slow; only putting it into the model runs there."""
-        engine, directory = self.engine, Path(message.directory)
+
+        def read() -> AdapterWeights:
+            limits = self.engine.adapters.limits
+            return read_adapter(message.name, Path(message.directory), self.engine.loaded.model, limits)
+
         try:
-            limits = engine.adapters.limits
-            adapter = await self._loop.run_in_executor(
-                self._encoder, read_adapter, message.name, directory, engine.loaded.model, limits
-            )
-        except RealtimeTTSError as error:
-            self.channels.send([frames.AdapterFailed(message.name, error.code, error.message)])
-        except Exception:
-            logger.exception("an adapter could not be read")
-            text = "the adapter could not be read"
-            self.channels.send([frames.AdapterFailed(message.name, EngineError.code, text)])
-        else:
-            self.post(adapter)
+            self.post(await self._loop.run_in_executor(self._encoder, read))
+        except Exception as error:
+            reason = refusal(error, EngineError("the adapter could not be read"))
+            self.channels.send([frames.AdapterFailed(message.name, *reason)])
         finally:
             if self._readings.get(message.name) is asyncio.current_task():
                 del self._readings[message.name]
@@ -216,11 +212,10 @@ class Worker:
         answer: frames.Message
         try:
             answer = await self._loop.run_in_executor(self._encoder, encode_voice, self.engine.loaded, message)
-        except RealtimeTTSError as error:
-            answer = frames.VoiceFailed(message.voice_id, error.code, error.message)
-        except Exception:
-            logger.exception("a voice could not be encoded")
-            answer = frames.VoiceFailed(message.voice_id, EngineError.code, "the recording could not be encoded")
+        except Exception as error:
+            answer = frames.VoiceFailed(
+                message.voice_id, *refusal(error, EngineError("the recording could not be encoded"))
+            )
         self.channels.send([answer])
 
     async def _beat(self) -> None:
@@ -307,12 +302,10 @@ async def serve(socket_path: str) -> int:
         logging.getLogger().setLevel(options.worker_log_level.upper())
         engine, ready = await _load_while_wanted(options, reader, thread)
     except Exception as error:
-        code, text = EngineStartError.code, f"{type(error).__name__}: {error}"
-        if isinstance(error, RealtimeTTSError):
-            code, text = error.code, error.message  # the supervisor reports it in one line
-        else:
+        if not isinstance(error, RealtimeTTSError):
             logger.exception("the engine could not start")
-        writer.write(frames.encode(frames.Failed("", code, text)))
+            error = EngineStartError(f"{type(error).__name__}: {error}")
+        writer.write(frames.encode(frames.Failed("", error.code, error.message)))  # the supervisor reports it
         await writer.drain()
         return 3
     worker = Worker(engine, writer, ready, thread)

@@ -228,11 +228,11 @@ def _device_figures(engine: EngineClient) -> Iterator[Metric]:
         "Learned duration of a step: fixed part, part of each stream, part of each position of a prefill",
         labels=["worker", "part"],
     )
-    for load in engine.loads:
-        working.add_metric([load.worker], load.num_working)
-        streams.add_metric([load.worker], load.num_streams)
-        for part in ("fixed", "stream", "position") if load.stats is not None else ():
-            cost.add_metric([load.worker, part], getattr(load.stats, f"{part}_ms") / 1000)
+    for worker in engine.workers:
+        working.add_metric([worker.name], worker.num_working)
+        streams.add_metric([worker.name], worker.num_streams)
+        for part in ("fixed", "stream", "position") if worker.stats is not None else ():
+            cost.add_metric([worker.name, part], getattr(worker.stats, f"{part}_ms") / 1000)
     yield from (working, streams, cost)
 
 

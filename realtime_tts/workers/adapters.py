@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from realtime_tts.contract import frames
 from realtime_tts.errors import AdapterExists, AdapterNotFound, EngineLost, RealtimeTTSError, error_from_code
@@ -12,6 +13,18 @@ from realtime_tts.errors import AdapterExists, AdapterNotFound, EngineLost, Real
 logger = logging.getLogger(__name__)
 
 Send = Callable[[frames.Message], None]
+Answer = TypeVar("Answer")
+
+
+def settle(waiting: asyncio.Future[Answer] | None, outcome: Answer | RealtimeTTSError) -> bool:
+    """Set the result of a waiting call. Return False if there is none; a cancelled one may still be registered."""
+    if waiting is None or waiting.done():
+        return False
+    if isinstance(outcome, RealtimeTTSError):
+        waiting.set_exception(outcome)
+    else:
+        waiting.set_result(outcome)
+    return True
 
 
 class AdapterLoads:
@@ -56,7 +69,10 @@ class AdapterLoads:
         if self._wanted.pop(name, None) is None:
             return
         for worker, send in workers.items():
-            self._settle(worker, name, AdapterNotFound("the adapter was unloaded while it was being loaded"))
+            settle(
+                self._waiting.pop((worker, name), None),
+                AdapterNotFound("the adapter was unloaded while it was being loaded"),
+            )
             self._loaded.get(worker, set()).discard(name)
             send(frames.RemoveAdapter(name, everywhere))
 
@@ -79,26 +95,17 @@ class AdapterLoads:
         self._loaded.pop(worker, None)
         for known, name in list(self._waiting):
             if known == worker:
-                self._settle(worker, name, EngineLost("the engine worker was lost"))
+                settle(self._waiting.pop((worker, name), None), EngineLost("the engine worker was lost"))
 
     def take(self, worker: str, message: frames.AdapterAdded | frames.AdapterFailed) -> None:
         """Process a worker's answer to a load."""
         name = message.name
         if isinstance(message, frames.AdapterFailed):
-            if not self._settle(worker, name, error_from_code(message.code, message.message)) and name in self._wanted:
+            if (
+                not settle(self._waiting.pop((worker, name), None), error_from_code(message.code, message.message))
+                and name in self._wanted
+            ):
                 logger.error("worker %s could not load the adapter %s: %s", worker, name, message.message)
         elif name in self._wanted and worker in self._loaded:
             self._loaded[worker].add(name)
-            self._settle(worker, name, message)
-
-    def _settle(self, worker: str, name: str, outcome: frames.AdapterAdded | RealtimeTTSError) -> bool:
-        """Set the result of a waiting load. Return False if no call waits for it; a cancelled one may still be
-        registered."""
-        answer = self._waiting.pop((worker, name), None)
-        if answer is None or answer.done():
-            return False
-        if isinstance(outcome, frames.AdapterAdded):
-            answer.set_result(outcome)
-        else:
-            answer.set_exception(outcome)
-        return True
+            settle(self._waiting.pop((worker, name), None), message)

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import enum
 import logging
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from realtime_tts.errors import (
     VoiceNotFound,
     error_from_code,
 )
-from realtime_tts.workers.adapters import AdapterLoads
+from realtime_tts.workers.adapters import AdapterLoads, settle
 from realtime_tts.workers.link import WorkerLink
 from realtime_tts.workers.placement import place
 from realtime_tts.workers.pool import WorkerPool, Workers
@@ -44,17 +43,6 @@ class EngineState(enum.Enum):
     DOWN = "down"  # none does; they are being respawned
     DRAINING = "draining"
     CLOSED = "closed"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class WorkerLoad:
-    """Load of one worker. num_working: contexts of all clients that have work there. num_streams: number of streams it
-    can carry in real time; 0: it takes no new contexts. stats: its latest heartbeat."""
-
-    worker: str
-    num_working: int
-    num_streams: int
-    stats: frames.Stats | None
 
 
 class EngineClient:
@@ -85,7 +73,7 @@ class EngineClient:
         self.keeper.on_ready = self._link
         self.keeper.on_lost = self._worker_ended
         self.keeper.on_failed = self._failed
-        self._workers = [WorkerView(name) for name in self.keeper.names]
+        self.workers = [WorkerView(name) for name in self.keeper.names]
         self._links: set[asyncio.Task[None]] = set()
 
     # ---- life ----------------------------------------------------------------------------------------------------
@@ -110,7 +98,7 @@ class EngineClient:
             return
         self.state = EngineState.DRAINING
         await self.keeper.stop(drain_s)
-        for worker in self._workers:
+        for worker in self.workers:
             if worker.link is not None and not worker.link.is_ending:
                 self._unlink(worker)
         if self._links:
@@ -120,17 +108,17 @@ class EngineClient:
     @property
     def num_ready(self) -> int:
         """Number of workers that take new contexts."""
-        return sum(worker.takes_contexts for worker in self._workers)
+        return sum(worker.takes_contexts for worker in self.workers)
 
     @property
     def num_streams(self) -> int:
         """Number of streams that the ready workers can carry in real time; at least one for each of them."""
-        return sum(worker.num_streams for worker in self._workers)
+        return sum(worker.num_streams for worker in self.workers)
 
     @property
     def num_requests(self) -> int:
         """Number of requests without a terminal message."""
-        return sum(len(worker.requests) for worker in self._workers)
+        return sum(len(worker.requests) for worker in self.workers)
 
     @property
     def num_restarts(self) -> int:
@@ -148,15 +136,9 @@ class EngineClient:
         return self.keeper.devices
 
     @property
-    def loads(self) -> list[WorkerLoad]:
-        return [
-            WorkerLoad(worker.name, worker.num_working, worker.num_streams, worker.stats) for worker in self._workers
-        ]
-
-    @property
     def stats(self) -> list[frames.Stats]:
         """Latest heartbeat of each ready worker."""
-        return [worker.stats for worker in self._workers if worker.stats is not None]
+        return [worker.stats for worker in self.workers if worker.stats is not None]
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
@@ -196,21 +178,20 @@ class EngineClient:
     def _ready_workers(self) -> list[WorkerView]:
         if self.state in (EngineState.DRAINING, EngineState.CLOSED):
             raise Draining("the engine is shutting down")
-        ready = [worker for worker in self._workers if worker.takes_contexts]
-        if not ready:
-            raise EngineLost("no engine worker is ready")
-        return ready
+        if ready := [worker for worker in self.workers if worker.takes_contexts]:
+            return ready
+        raise EngineLost("no engine worker is ready")
 
     def extend(self, request_id: str, text: str, final: bool) -> None:
         """Replace the text of a request that was not final by a longer one that begins with it. Unknown ids are
         ignored."""
-        for worker in self._workers:
+        for worker in self.workers:
             if request_id in worker.requests:
                 worker.send(frames.Extend(request_id, text, final))
 
     def cancel(self, request_id: str) -> None:
         """End a request now: its stream yields `Done("cancelled")` and nothing after it. Unknown ids are ignored."""
-        for worker in self._workers:
+        for worker in self.workers:
             if stream := worker.end(request_id):
                 worker.send(frames.Cancel(request_id))
                 stream.drop_audio()
@@ -261,14 +242,14 @@ class EngineClient:
         """Add a voice to every worker, present and future. Requests submitted from now on can use it: frames arrive in
         order, and a new worker receives all voices before its first request."""
         self._voices[voice.voice_id] = voice
-        for worker in self._workers:
+        for worker in self.workers:
             worker.send(voice)
 
     def remove_voice(self, voice_id: str) -> None:
         """Remove a voice, its latents and its cached KV from every worker, or stop encoding it. Unknown ids are
         ignored."""
         self._voices.pop(voice_id, None)
-        for worker in self._workers:
+        for worker in self.workers:
             self._answer(worker, voice_id, VoiceNotFound("the voice was removed while it was being added"))
             worker.send(frames.RemoveVoice(voice_id))
 
@@ -289,7 +270,7 @@ class EngineClient:
         Args:
             everywhere: also for other clients; else it is unloaded when its last client unloads it.
         """
-        senders = {worker.name: worker.send for worker in self._workers}
+        senders = {worker.name: worker.send for worker in self.workers}
         self._adapters.unload(name, senders, everywhere)
 
     # ---- from the workers ----------------------------------------------------------------------------------------
@@ -318,14 +299,7 @@ class EngineClient:
                 logger.error("worker %s refused a voice: %s", worker.name, message.message)
 
     def _answer(self, worker: WorkerView, voice_id: str, outcome: frames.VoiceEncoded | RealtimeTTSError) -> None:
-        """Set the result of a waiting encoding, if any; a cancelled one may still be registered."""
-        answer = worker.encodings.pop(voice_id, None)
-        if answer is None or answer.done():
-            return
-        if isinstance(outcome, frames.VoiceEncoded):
-            answer.set_result(outcome)
-        else:
-            answer.set_exception(outcome)
+        settle(worker.encodings.pop(voice_id, None), outcome)
 
     def _fail(self, worker: WorkerView, request_id: str, error: RealtimeTTSError) -> None:
         if stream := worker.end(request_id):
@@ -354,7 +328,7 @@ class EngineClient:
             self._worker_lost(worker)
 
     def _named(self, name: str) -> WorkerView:
-        return next(worker for worker in self._workers if worker.name == name)
+        return next(worker for worker in self.workers if worker.name == name)
 
     def _worker_ready(self, worker: WorkerView, ready: frames.Ready) -> None:
         worker.ready, self.ready = ready, self.ready or ready
@@ -394,7 +368,7 @@ class EngineClient:
         if worker.link is not None:
             worker.link.finish()  # messages sent before still count
         worker.was_lost = True
-        if self._started is not None and not self._started.done() and all(other.was_lost for other in self._workers):
+        if self._started is not None and not self._started.done() and all(other.was_lost for other in self.workers):
             self._started.set_exception(error or EngineStartError("no engine worker became ready; see its log"))
 
     def _failed(self, name: str) -> None:

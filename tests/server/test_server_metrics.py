@@ -19,9 +19,9 @@ from realtime_tts.session.messages import (
     ContextDone,
     ContextStarted,
 )
-from realtime_tts.workers.client import WorkerLoad
 from realtime_tts.workers.pool import COUNTED
 from realtime_tts.workers.recovery import DeviceReport
+from realtime_tts.workers.worker_view import WorkerView
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ class Workers:
     def __init__(self) -> None:
         self.stats: list[frames.Stats] = []
         self.devices: list[DeviceReport] = []
-        self.loads: list[WorkerLoad] = []
+        self.workers: list[WorkerView] = []
         self.totals = dict.fromkeys(COUNTED, 0)
 
 
@@ -68,7 +68,7 @@ def test_what_its_place_in_the_text_told_of_speech_is_counted_by_kind(metrics: M
 def test_names_follow_prometheus_conventions(metrics: Metrics) -> None:
     engine: Any = Workers()
     engine.stats = [frames.Stats(step_ms=12.0)]
-    engine.loads = [WorkerLoad("worker-0", 1, 2, frames.Stats(fixed_ms=5.0))]
+    engine.workers = [WorkerView("worker-0", stats=frames.Stats(fixed_ms=5.0), num_others=1)]
     engine.totals.update(busy_ms=1500.0, gap_ms=250.0)
     families = {family.name: family for family in text_string_to_metric_families(metrics.exposition(engine).decode())}
     for name, family in families.items():
