@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from realtime_tts.contract.json_fields import typed_fields
 from realtime_tts.contract.speech_params import MAX_CFG, MAX_FLOW_STEPS, MIN_FLOW_STEPS
 from realtime_tts.errors import CheckpointError
 
@@ -23,10 +24,6 @@ class VoicePolicy:
     text_prefix: str = ""
     description: str = ""
     language: str = ""
-
-    @classmethod
-    def from_map(cls, raw: Any) -> VoicePolicy:
-        return cls(**_checked(cls, raw, "voices"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,8 +44,8 @@ class TextHead:
         return f"measured, by head {self.head} of layer {self.layer}"
 
     @classmethod
-    def from_map(cls, raw: Any) -> TextHead:
-        fields = _checked(cls, raw, "text_head")
+    def from_map(cls, raw: object) -> TextHead:
+        fields = _fields(cls, raw, "text_head")
         if not {"layer", "head"} <= set(fields) or min(fields["layer"], fields["head"]) < 0:
             raise CheckpointError("text_head: a layer and a head are needed, from 0 on")
         if not math.isfinite(fields.get("lag_ms", 0.0)):
@@ -104,55 +101,28 @@ class ServingPolicy:
         return cls.from_map(raw)
 
     @classmethod
-    def from_map(cls, raw: Any) -> ServingPolicy:
+    def from_map(cls, raw: object) -> ServingPolicy:
         """Make a policy from a parsed serving.json, or from the result of `to_map`."""
-        fields = _checked(cls, raw, "serving.json")
-        if not isinstance(fields.get("voices", {}), Mapping):
+        fields = _fields(cls, raw, "serving.json")
+        voices = fields.get("voices", {})
+        if not isinstance(voices, Mapping):
             raise CheckpointError("serving.json: voices is not an object")
-        fields["voices"] = {name: VoicePolicy.from_map(voice) for name, voice in fields.get("voices", {}).items()}
-        if "languages" in fields:
-            fields["languages"] = _strings(fields["languages"], "languages")
+        fields["voices"] = {
+            name: VoicePolicy(**_fields(VoicePolicy, voice, "voices")) for name, voice in voices.items()
+        }
         if fields.get("text_head") is not None:
             fields["text_head"] = TextHead.from_map(fields["text_head"])
         policy = cls(**fields)
         _check(policy)
         return policy
 
-    def to_map(self) -> dict[str, Any]:
+    def to_map(self) -> dict[str, object]:
         """Return the policy in plain JSON and msgpack types; `from_map` gives an equal one."""
-        raw = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        voices = {name: dataclasses.asdict(voice) for name, voice in self.voices.items()}
-        text_head = dataclasses.asdict(self.text_head) if self.text_head else None
-        return {**raw, "languages": list(self.languages), "voices": voices, "text_head": text_head}
+        return dataclasses.asdict(self)
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "float": (int, float),
-    "str | None": (str, type(None)),
-    "float | None": (int, float, type(None)),
-}
-
-
-def _checked(cls: type, raw: Any, where: str) -> dict[str, Any]:
-    """Return a copy of `raw`, checked for known keys and scalars of their declared type."""
-    if not isinstance(raw, Mapping):
-        raise CheckpointError(f"{where} is not an object")
-    declared = {field.name: str(field.type) for field in dataclasses.fields(cls)}
-    for key, value in raw.items():
-        if key not in declared:
-            raise CheckpointError(f"{where}: unknown key {key!r}")
-        types = _TYPES.get(declared[key])
-        if types and (not isinstance(value, types) or isinstance(value, bool)):
-            raise CheckpointError(f"{where}: {key} must be {declared[key]}, not {type(value).__name__}")
-    return dict(raw)
-
-
-def _strings(values: Any, key: str) -> tuple[str, ...]:
-    if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) for value in values):
-        raise CheckpointError(f"serving.json: {key} must be a list of strings")
-    return tuple(values)
+def _fields(cls: type, raw: object, where: str) -> dict[str, Any]:
+    return typed_fields(cls, raw, lambda key, problem: CheckpointError(f"{where}: {problem}"))
 
 
 def _check(policy: ServingPolicy) -> None:

@@ -113,7 +113,7 @@ def make_engine(
     bank = None
     if options.max_adapters:
         limits_of_adapters = AdapterLimits(options.max_adapters, options.max_adapter_rank, options.adapter_mlp)
-        bank = AdapterBank.install(loaded.model, limits_of_adapters)
+        bank = AdapterBank(loaded.model, limits_of_adapters)
     is_eager = options.attention == "eager"
     backend = choose_backend("auto" if is_eager else options.attention, loaded.model, fp8=options.fp8)
     config = dataclasses.replace(choose_config(loaded, device, options, choose_block_size(backend)), **limits)

@@ -1,6 +1,6 @@
 """Low-rank adapters (LoRA) on a loaded model, several in one batch: each row is changed by its own adapter or by none.
 
-`AdapterBank.install` replaces every linear layer that adapters may change by an `AdaptedLinear` with the same weight;
+`AdapterBank` replaces every linear layer that adapters may change by an `AdaptedLinear` with the same weight;
 without a bank a model has none of them. A product then adds the rank-r update `scale · B(Ax)` of its row's adapter.
 Nothing is merged into the weights, so adapters can be loaded and unloaded while other streams speak.
 
@@ -135,12 +135,6 @@ class AdaptedLinear(nn.Linear):
             column += size
         self._num_used[index] = row
 
-    def plain(self) -> nn.Linear:
-        """Return a layer without adapters, with the same weight."""
-        linear = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
-        linear.weight, linear.bias = self.weight, self.bias
-        return linear
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AdapterLimits:
@@ -158,7 +152,8 @@ class AdapterLimits:
 
 
 class AdapterBank:
-    """Room for adapters on one model. Belongs to the thread that runs the model.
+    """Room for adapters on one model, whose layers it replaces by adapted ones. Make it before layers are fused or
+    captured. Belongs to the thread that runs the model.
 
     selection: adapters of the current forward pass; None: no row has one, and nothing is added.
     is_captured: passes are or may be captured into graphs, so the device is never read.
@@ -170,30 +165,13 @@ class AdapterBank:
         self.selection: Selection | None = None
         self.is_captured = device.type == "cuda" if is_captured is None else is_captured
         self.indices = torch.arange(limits.max_adapters, device=device)
-        self._model = model
         self._layers = {
             path: AdaptedLinear(self, linear, parts, limits.max_adapters, limits.max_rank)
             for path, linear, parts in _adaptable(model, limits.targets)
         }
-
-    @classmethod
-    def install(cls, model: VoxCPM, limits: AdapterLimits, *, is_captured: bool | None = None) -> AdapterBank:
-        """Replace a model's layers by adapted ones. Call it before layers are fused or captured."""
-        bank = cls(model, limits, is_captured=is_captured)
-        for path, layer in bank._layers.items():
-            _replace(model, path, layer)
-        return bank
-
-    def remove(self) -> None:
-        """Restore the model's plain layers."""
         for path, layer in self._layers.items():
-            _replace(self._model, path, layer.plain())
-
-    @property
-    def num_bytes(self) -> int:
-        """Device memory in bytes, held whatever is loaded."""
-        buffers = [buffer for layer in self._layers.values() for buffer in (layer._lowered, layer._raised)]
-        return sum(buffer.numel() * buffer.element_size() for buffer in buffers)
+            stem, _, name = path.rpartition(".")
+            setattr(model.get_submodule(stem), name, layer)
 
     @contextlib.contextmanager
     def using(self, rows: Tensor, copies: int = 1) -> Iterator[None]:
@@ -250,8 +228,3 @@ def _adaptable(model: VoxCPM, targets: Sequence[str]) -> Iterator[tuple[str, nn.
     for name in PROJECTIONS:
         if isinstance(linear := getattr(model, name), nn.Linear):
             yield name, linear, [(name, linear.out_features)]
-
-
-def _replace(model: nn.Module, path: str, layer: nn.Module) -> None:
-    stem, _, name = path.rpartition(".")
-    setattr(model.get_submodule(stem), name, layer)

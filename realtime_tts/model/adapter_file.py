@@ -18,6 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from realtime_tts.contract.json_fields import typed_fields
 from realtime_tts.errors import AdapterError, AdapterNotFound
 from realtime_tts.model.adapted import (
     ATTENTION,
@@ -115,29 +116,17 @@ def read_adapter_config(directory: Path) -> AdapterConfig:
     return _parse_config(fields)
 
 
-def _parse_config(fields: Mapping[str, Any]) -> AdapterConfig:
-    declared = {field.name: field.default for field in dataclasses.fields(AdapterConfig)}
-    values: dict[str, Any] = {}
-    for key, value in fields.items():
-        if key not in declared:
-            raise AdapterError(f"{CONFIG_FILE}: unknown key {key[:64]!r}", field=key[:64])
-        kind = type(declared[key])
-        if kind is tuple:
-            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                raise AdapterError(f"{CONFIG_FILE}: {key} must be a list of strings", field=key)
-            value = tuple(value)
-        elif kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        elif type(value) is not kind:
-            raise AdapterError(f"{CONFIG_FILE}: {key} must be {kind.__name__}", field=key)
-        values[key] = value
-    config = AdapterConfig(**values)
+def _parse_config(fields: Mapping[str, object]) -> AdapterConfig:
+    def fail(key: str, problem: str) -> AdapterError:
+        return AdapterError(f"{CONFIG_FILE}: {problem}", field=key)
+
+    config = AdapterConfig(**typed_fields(AdapterConfig, fields, fail))
     rules = {
         "r must be positive": config.r > 0,
         "alpha must be finite": math.isfinite(config.alpha),
-        "one of enable_lm, enable_dit and enable_proj must be true": config.enable_lm
-        or config.enable_dit
-        or config.enable_proj,
+        "one of enable_lm, enable_dit and enable_proj must be true": any(
+            (config.enable_lm, config.enable_dit, config.enable_proj)
+        ),
     }
     for rule, holds in rules.items():
         if not holds:

@@ -56,19 +56,15 @@ def load_model(
     path_or_id: str | Path,
     device: torch.device | str = "cpu",
     dtype: torch.dtype | str | None = None,
-    *,
-    revision: str | None = None,
-    offline: bool = False,
 ) -> LoadedModel:
     """Load a checkpoint directory or hub id.
 
     dtype: None is float32 on the CPU and the checkpoint's own elsewhere; the VAE is always float32.
-    revision: commit hash, pins a hub id. offline: use the hub's local cache only.
 
     Raises:
         CheckpointError: see `resolve_directory`, `read_config` and `weights.to_model`.
     """
-    path = resolve_directory(path_or_id, revision=revision, offline=offline)
+    path = resolve_directory(path_or_id)
     config = read_config(path / "config.json")
     tokenizer = TextTokenizer.from_file(path / "tokenizer.json")
     policy = ServingPolicy.load(path)
@@ -124,7 +120,7 @@ def parse_dtype(dtype: torch.dtype | str) -> torch.dtype:
     return dtype if isinstance(dtype, torch.dtype) else _DTYPES[dtype_name(dtype)]
 
 
-def resolve_directory(path_or_id: str | Path, *, revision: str | None = None, offline: bool = False) -> Path:
+def resolve_directory(path_or_id: str | Path) -> Path:
     """Return a directory as it is; a hub id is downloaded (with progress, resumed if cut) or found in the local cache.
 
     Raises:
@@ -135,13 +131,9 @@ def resolve_directory(path_or_id: str | Path, *, revision: str | None = None, of
     from huggingface_hub import snapshot_download  # imported late: most runs load a directory
 
     try:
-        found = snapshot_download(
-            str(path_or_id), revision=revision, allow_patterns=_HUB_FILES, local_files_only=offline
-        )
+        return Path(snapshot_download(str(path_or_id), allow_patterns=_HUB_FILES))
     except Exception as error:  # the client raises its own, HTTP and OS errors
-        where = "in the local cache" if offline else "on the hub"
-        raise CheckpointError(f"{path_or_id} is no directory, and was not found {where}: {error}") from error
-    return Path(found)
+        raise CheckpointError(f"{path_or_id} is no directory, and was not found on the hub: {error}") from error
 
 
 def save_weights(model: VoxCPM, directory: Path, dtype: torch.dtype | None = None) -> None:

@@ -118,10 +118,6 @@ class ModelConfig:
         return self.patch_size * self.vae.encode_hop
 
     @property
-    def patch_rate_hz(self) -> float:
-        return self.sample_rate / self.patch_samples
-
-    @property
     def num_kv_layers(self) -> int:
         """Number of layers of the KV pool: the base LM's first, then the residual LM's."""
         return self.base.num_layers + self.residual.num_layers

@@ -47,7 +47,7 @@ class Adapted(EngineHarness):
 
     def __init__(self, loaded: LoadedModel, *known: AdapterWeights, is_captured: bool = False, **limits: Any) -> None:
         model = copy.deepcopy(loaded.model)
-        bank = AdapterBank.install(model, LIMITS, is_captured=is_captured)
+        bank = AdapterBank(model, LIMITS, is_captured=is_captured)
         super().__init__(dataclasses.replace(loaded, model=model), bank=bank, **limits)
         for adapter in known:
             self.engine.post(adapter)

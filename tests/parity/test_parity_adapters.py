@@ -38,7 +38,7 @@ def spoken(golden, model, num_patches=NUM_PATCHES, num_flow_steps=NUM_FLOW_STEPS
 def adapted(golden, directory, tensors, config, *, is_captured):
     """A copy of the model, and its bank with the adapter in the second place; another one is in the first."""
     model = copy.deepcopy(golden.loaded.model)
-    bank = AdapterBank.install(model, LIMITS, is_captured=is_captured)
+    bank = AdapterBank(model, LIMITS, is_captured=is_captured)
     adapter = read_adapter("a", write_adapter(directory, tensors, **config), model, LIMITS)
     bank.put(0, {layer: (down.flip(0), up) for layer, (down, up) in adapter.updates.items()})
     bank.put(1, adapter.updates)
