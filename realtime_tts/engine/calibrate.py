@@ -30,7 +30,7 @@ from realtime_tts.engine.segment import spoken_chars
 from realtime_tts.engine.setup import choose_device
 from realtime_tts.errors import CheckpointError, RealtimeTTSError
 from realtime_tts.model.checkpoint import LoadedModel, load_model
-from realtime_tts.model.generate import BLOCK_SIZE, OfflineRunner, Stream, decode
+from realtime_tts.model.generate import Noise, OfflineRunner, Stream, decode, streams_of
 from realtime_tts.model.sequence import Sequence, build_sequence, length_guard
 from realtime_tts.model.text_head import AllHeadsProbe, TextSpans
 
@@ -78,7 +78,10 @@ def sentences_of(languages: AnySequence[str]) -> tuple[str, ...]:
 @torch.inference_mode()
 def _speak(loaded: LoadedModel, sentences: AnySequence[str], budget_s: float | None) -> list[SpokenSentence] | None:
     """Speak all sentences in one batch. Return those that ended by the stop head, or None if over the budget."""
-    streams, limits, num_blocks = _streams(loaded, sentences)
+    sources = [_lay_out(loaded, text, number) for number, text in enumerate(sentences)]
+    limits = [_limit(loaded, text, source) for text, source in zip(sentences, sources, strict=True)]
+    noises = [_noise(loaded, seed) for seed in range(len(sentences))]
+    streams, num_blocks = streams_of(sources, noises, limits, loaded.policy.default_cfg)
     runner = OfflineRunner(loaded.model, num_blocks, steps=loaded.policy.default_steps)
     looks: list[list[np.ndarray]] = [[] for _ in streams]
     running, ended = list(range(len(streams))), []
@@ -104,19 +107,6 @@ def _expected_s(times_s: AnySequence[float]) -> float:
     return so_far_s + num_more * (times_s[-1] - times_s[1]) / steps if steps > 0 else so_far_s
 
 
-def _streams(loaded: LoadedModel, sentences: AnySequence[str]) -> tuple[list[Stream], list[int], int]:
-    """Return the sentences as streams, the maximum number of patches of each, and the number of KV blocks for all."""
-    streams: list[Stream] = []
-    limits: list[int] = []
-    num_blocks = 0
-    for number, text in enumerate(sentences):
-        source = _lay_out(loaded, text, number)
-        limits.append(_limit(loaded, text, source))
-        first, num_blocks = num_blocks, num_blocks - (source.num_positions + limits[-1]) // -BLOCK_SIZE
-        streams.append(Stream(source, _Noise(loaded, number), range(first, num_blocks), loaded.policy.default_cfg))
-    return streams, limits, num_blocks
-
-
 def _lay_out(loaded: LoadedModel, text: str, number: int) -> Sequence:
     """Lay out a sentence in one of the checkpoint's voices, in rotation, or without a voice if it has none."""
     tokens = loaded.tokenizer.encode_located(text)
@@ -137,13 +127,9 @@ def _limit(loaded: LoadedModel, text: str, source: Sequence) -> int:
     return length_guard(len(source.spoken_chars), num_chars, per_char or 1.0, room)
 
 
-class _Noise:
-    def __init__(self, loaded: LoadedModel, seed: int) -> None:
-        self._shape = loaded.config.patch_size, loaded.config.latent_dim
-        self._key = torch.tensor([noise_key(seed)])
-
-    def __call__(self, index: int) -> torch.Tensor:
-        return patch_noise(self._key, torch.tensor([index]), *self._shape)[0]
+def _noise(loaded: LoadedModel, seed: int) -> Noise:
+    key, config = torch.tensor([noise_key(seed)]), loaded.config
+    return lambda index: patch_noise(key, torch.tensor([index]), config.patch_size, config.latent_dim)[0]
 
 
 def _step(runner: OfflineRunner, streams: AnySequence[Stream]) -> tuple[list[bool], np.ndarray]:

@@ -11,14 +11,12 @@ import dataclasses
 import math
 import unicodedata
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.text_track import TextTrack
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from realtime_tts.model.sequence import Array
 
 MIN_SENTENCES = 4  # minimum to score heads; with fewer, chance decides
 _MIN_SPEECH_S = 0.5

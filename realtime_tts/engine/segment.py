@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import sys
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from realtime_tts.engine.voices import EngineVoice, EngineVoiceCache
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.adapted import NO_ADAPTER
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.model.sequence import Patches, Sequence, length_guard
+from realtime_tts.model.sequence import Array, Patches, Sequence, length_guard
 
 _WIDE_CHARS = 3
 _FADE_S = 0.03
@@ -193,7 +192,7 @@ def content_of(source: Sequence, end: int) -> list[bytes]:
     return content
 
 
-def faded_out(pcm: np.ndarray[Any, np.dtype[Any]], sample_rate: int) -> np.ndarray[Any, np.dtype[Any]]:
+def faded_out(pcm: Array, sample_rate: int) -> Array:
     """Return samples with a fast fade to silence from their beginning, without a click."""
     fade = np.zeros(pcm.size, np.float32)
     num_audible = min(pcm.size, round(_FADE_S * sample_rate))
@@ -201,9 +200,7 @@ def faded_out(pcm: np.ndarray[Any, np.dtype[Any]], sample_rate: int) -> np.ndarr
     return (pcm * fade).astype(pcm.dtype)
 
 
-def from_onset(
-    pcm: np.ndarray[Any, np.dtype[Any]], sample_rate: int, onset_db: float
-) -> np.ndarray[Any, np.dtype[Any]]:
+def from_onset(pcm: Array, sample_rate: int, onset_db: float) -> Array:
     """Return the first patch of a speech, cut to begin shortly before it is louder than `onset_db`, and faded in. At
     least half of it is kept, so that the listener has audio until the next patch."""
     window, lead_in = round(_ONSET_WINDOW_S * sample_rate), round(_LEAD_IN_S * sample_rate)
@@ -219,7 +216,7 @@ def from_onset(
     return (pcm[start:] * fade).astype(pcm.dtype)
 
 
-def encode_pcm(pcm: np.ndarray[Any, np.dtype[Any]]) -> bytes:
+def encode_pcm(pcm: Array) -> bytes:
     """Return little-endian bytes of [samples] int16, or float32 in −1…1."""
     if sys.byteorder == "big":
         pcm = pcm.astype(pcm.dtype.newbyteorder("<"))

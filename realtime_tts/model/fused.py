@@ -16,7 +16,6 @@ from torch import Tensor
 from realtime_tts.model.adapted import adapted, is_adapting
 from realtime_tts.model.attention import AttentionMetadata, FullAttention, KVCache, PagedAttention
 from realtime_tts.model.flow_matching import FlowMatching, FlowSchedule
-from realtime_tts.model.fused_first import FirstLayer, is_worth_it
 from realtime_tts.model.fused_fp8 import MIN_ROWS as MIN_FP8_ROWS
 from realtime_tts.model.fused_fp8 import Fp8Layers
 from realtime_tts.model.fused_vae import FusedDecoder, can_fuse
@@ -24,11 +23,11 @@ from realtime_tts.model.kernels.attention import MAX_LOCAL_LENGTH, head_reading,
 from realtime_tts.model.kernels.cuda.build import CudaError
 from realtime_tts.model.kernels.flow import euler_step, flow_tokens
 from realtime_tts.model.kernels.gated import MIN_ROWS, GatedProduct, has_gated_product
-from realtime_tts.model.kernels.patch_attention import MIN_SEQUENCES, PatchAttention
+from realtime_tts.model.kernels.patch_attention import MIN_SEQUENCES, PatchAttention, SharedRows
 from realtime_tts.model.kernels.products import Product
 from realtime_tts.model.kernels.rows import rms_norm, swiglu
 from realtime_tts.model.kernels.stack import FlowStack, LocalStack, PagedStack, what_is_missing
-from realtime_tts.model.minicpm import Attention, MiniCPM, Rope, rotate
+from realtime_tts.model.minicpm import Attention, DecoderLayer, MiniCPM, Rope, rotate
 from realtime_tts.model.text_head import HeadProbe
 from realtime_tts.model.voxcpm import VoxCPM
 
@@ -56,6 +55,37 @@ class TritonBackend:
         return paged_attention(
             qkv, rope, keys, values, meta.slot_mapping, meta.block_tables, meta.sequences, meta.positions, heads
         )
+
+
+class FirstLayer:
+    """First layer of a flow's evaluations, up to its attention, for many streams.
+
+    Before it no operation mixes rows. Most rows are therefore the same in all evaluations, and the noisy patch is the
+    same with its condition and without: 4 of 22 rows per stream remain to be projected each time.
+
+    Made for one flow: its S streams' conditions mu [S, conditions, hidden], projected previous patches prefix
+    [S, patch_size, hidden], and the times [E, hidden] of its evaluations. Entry 0 of `qkv` is the layer's product."""
+
+    def __init__(
+        self, layer: DecoderLayer, qkv: Product, attention: PatchAttention, mu: Tensor, prefix: Tensor, times: Tensor
+    ) -> None:
+        self._norm, self._qkv, self._attention = layer.input_layernorm, qkv, attention
+        self._num_streams, self._patch_size = prefix.shape[:2]
+        hidden, num_times = mu.shape[2], len(times)
+        kept = torch.cat((mu, prefix), dim=1).view(-1, hidden)
+        rows = self._projected(torch.cat((kept, times, mu.new_zeros(1, hidden))))
+        self._kept, self._times, self._zeros = rows.split((len(kept), num_times, 1))
+
+    def heads(self, rows: Tensor, index: int, rope: Rope | None, *, guided: bool) -> Tensor:
+        """Return attention's output [rows, heads * head_dim]. rows: as `flow_tokens` returns them for `index`."""
+        length = self._attention.length
+        fresh = self._projected(rows[: self._num_streams * length], length, self._patch_size)
+        shared = SharedRows(self._kept, self._times[index], self._zeros, fresh, self._num_streams)
+        return self._attention.shared(shared, rope, guided=guided)
+
+    def _projected(self, rows: Tensor, length: int = 1, tail: int = 1) -> Tensor:
+        """Return the projections of the last `tail` of each `length` rows."""
+        return self._qkv(rms_norm(rows, self._norm.weight, self._norm.eps, length, tail), 0)
 
 
 class FusedStack:
@@ -121,9 +151,10 @@ class FusedStack:
     def first_layer(self, mu: Tensor, prefix: Tensor, times: Tensor, length: int, *, guided: bool) -> FirstLayer | None:
         """Return the precomputed first layer of a flow if it is faster, else None: see `FirstLayer`."""
         is_more = len(self._layers) > 1 and not self.is_adapting
-        if self._patches is None or not is_more or not is_worth_it(self._patches, length, (1 + guided) * len(mu)):
+        patches, num_sequences = self._patches, (1 + guided) * len(mu)
+        if patches is None or not is_more or patches.length != length or num_sequences < MIN_SEQUENCES:
             return None
-        return FirstLayer(self._layers[0], self._qkv, self._patches, mu, prefix, times)
+        return FirstLayer(self._layers[0], self._qkv, patches, mu, prefix, times)
 
     def tail(self, rows: Tensor, rope: Rope | None, length: int, num_tail: int, first: Tensor | None = None) -> Tensor:
         """Return the same as `MiniCPM.forward_tail`, flat: rows [N * length, hidden] → [N * num_tail, hidden].

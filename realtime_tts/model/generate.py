@@ -123,6 +123,18 @@ class OfflineRunner:
         )
 
 
+def streams_of(
+    inputs: AnySequence[Sequence], noises: AnySequence[Noise], max_patches: AnySequence[int], cfg: float
+) -> tuple[list[Stream], int]:
+    """Return streams with blocks of one pool for their inputs and patches, and the number of these blocks."""
+    streams: list[Stream] = []
+    num_blocks = 0
+    for source, noise, limit in zip(inputs, noises, max_patches, strict=True):
+        first, num_blocks = num_blocks, num_blocks - (source.num_positions + limit) // -BLOCK_SIZE
+        streams.append(Stream(source, noise, range(first, num_blocks), cfg))
+    return streams, num_blocks
+
+
 @torch.inference_mode()
 def generate(
     model: VoxCPM,
@@ -138,11 +150,7 @@ def generate(
 
     A stream ends with the patch of its stop flag, and at its `max_patches` at the latest.
     """
-    streams: list[Stream] = []
-    num_blocks = 0
-    for source, noise, limit in zip(inputs, noises, max_patches, strict=True):
-        first, num_blocks = num_blocks, num_blocks - (source.num_positions + limit) // -BLOCK_SIZE
-        streams.append(Stream(source, noise, range(first, num_blocks), cfg))
+    streams, num_blocks = streams_of(inputs, noises, max_patches, cfg)
     runner = OfflineRunner(model, num_blocks, steps=steps, guided_times=guided_times)
     running = list(zip(streams, max_patches, strict=True))
     while running:

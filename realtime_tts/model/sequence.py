@@ -17,6 +17,7 @@ from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.config import ModelConfig
 
 AUDIO_START, AUDIO_END, REFERENCE_START, REFERENCE_END = 101, 102, 103, 104
+Array = np.ndarray[Any, np.dtype[Any]]
 Patches = np.ndarray[Any, np.dtype[np.float32]]  # [num_patches, patch_size, latent_dim]
 
 

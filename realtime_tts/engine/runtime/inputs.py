@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from realtime_tts.engine.runtime.columns import ROW, SPEECH, STREAM, StepColumns, columns_per, paddings
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from realtime_tts.model.sequence import Array
 
 
 class StepInputs(StepColumns[Tensor]):

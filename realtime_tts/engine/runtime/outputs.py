@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from realtime_tts.model.sequence import Array
 
 
 class StepOutputs:

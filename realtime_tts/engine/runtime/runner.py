@@ -9,7 +9,6 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from realtime_tts.contract.policy import TextHead
@@ -27,9 +26,9 @@ from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.attention import AttentionBackend, SDPABackend, host_lens
 from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
 from realtime_tts.model.kernels.products import choosing
+from realtime_tts.model.sequence import Array
 from realtime_tts.model.voxcpm import VoxCPM
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _FINE, _BROKEN = StepFlags(), StepFlags(finite=False)
 
 
