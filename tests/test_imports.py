@@ -44,6 +44,7 @@ ALLOWED: dict[str, set[str]] = {
         "server",
         "api",
         "bench",
+        "engine.calibrate",
         "engine.runtime.backends",
         "engine.setup",
         "speech.lexicons",

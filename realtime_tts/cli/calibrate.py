@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import click
@@ -28,17 +26,15 @@ def command(model: str, device: str, write: bool, as_json: bool) -> None:
     The model speaks a few sentences without playback. Each head is scored by the agreement of its attention with the
     audio. The result is kept in the user's cache, where servers read it; only --write changes files of the model.
     """
-    arguments = [sys.executable, "-m", "realtime_tts.engine.calibrate", model, "--device", device]
+    from realtime_tts.engine.calibrate import calibrate_and_keep
+
     if not as_json:
         click.echo("Speaking and measuring …", err=True)
-    # In a separate process: the command line itself never loads torch.
-    result = subprocess.run([*arguments, *(["--write"] if write else [])], stdout=subprocess.PIPE, text=True)
-    if result.returncode:
-        sys.exit(result.returncode)
+    report = calibrate_and_keep(model, device, write)
     if as_json:
-        click.echo(result.stdout, nl=False)
-        return
-    print_report(json.loads(result.stdout))
+        click.echo(json.dumps(report))
+    else:
+        print_report(report)
 
 
 def print_report(report: dict[str, Any]) -> None:

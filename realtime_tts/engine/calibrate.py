@@ -1,4 +1,4 @@
-"""Finds the attention head that follows the spoken character: ``python -m realtime_tts.engine.calibrate MODEL``.
+"""Finds the attention head that follows the spoken character.
 
 The checkpoint speaks a few sentences in its own voices, and every head of its base LM is scored by its attention
 (`head_choice`). The result belongs to the checkpoint: it is stored in its serving.json, or in a cache of the user's.
@@ -6,14 +6,12 @@ The checkpoint speaks a few sentences in its own voices, and every head of its b
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import hashlib
 import json
 import logging
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Sequence as AnySequence
@@ -28,7 +26,7 @@ from realtime_tts.engine.head_choice import HeadScore, SpokenSentence, choose_he
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 from realtime_tts.engine.segment import spoken_chars
 from realtime_tts.engine.setup import choose_device
-from realtime_tts.errors import CheckpointError, RealtimeTTSError
+from realtime_tts.errors import CheckpointError
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.model.generate import Noise, OfflineRunner, Stream, decode, streams_of
 from realtime_tts.model.sequence import Sequence, build_sequence, length_guard
@@ -221,31 +219,24 @@ def write_serving(checkpoint: Path, head: TextHead) -> None:
         raise CheckpointError(f"serving.json cannot be written: {error}") from error
 
 
-def main() -> None:
-    """Print JSON: the head, or null, and the scores of all; `realtime-tts calibrate` shows them as a table."""
-    parser = argparse.ArgumentParser(description="Find the head that tells which character is being spoken.")
-    parser.add_argument("model", help="checkpoint directory, hub id, or starter-voice")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    parser.add_argument("--write", action="store_true", help="put it into the checkpoint's serving.json")
-    arguments = parser.parse_args()
-    try:
-        directory = local_directory(arguments.model)
-        if arguments.write and directory is None:
-            raise CheckpointError("--write needs a checkpoint directory")
-        loaded = load_model(str(directory or arguments.model), choose_device(arguments.device))
-        result = calibrate(loaded)
-        if result is None:
-            raise AssertionError("without a budget there is a result")
-        if arguments.write and result.head is not None and directory is not None:
-            write_serving(directory, result.head)
-        write_cache(cache_path(loaded.path), result.head)
-    except RealtimeTTSError as error:
-        sys.exit(f"Error: {error.message}")
+def calibrate_and_keep(model: str, device: str, write: bool) -> dict[str, object]:
+    """Calibrate a checkpoint and store the result; return the head, or None, and the scores of all heads, as for JSON.
+
+    Args:
+        write: also put the head into the checkpoint's serving.json.
+
+    Raises:
+        CheckpointError: there is no such checkpoint, or its serving.json cannot be written. ConfigError: the device.
+    """
+    directory = local_directory(model)
+    if write and directory is None:
+        raise CheckpointError("--write needs a checkpoint directory")
+    loaded = load_model(str(directory or model), choose_device(device))
+    result = calibrate(loaded)
+    assert result is not None, "without a budget there is a result"
+    if write and result.head is not None and directory is not None:
+        write_serving(directory, result.head)
+    write_cache(cache_path(loaded.path), result.head)
     scores = [{**dataclasses.asdict(score), "qualifies": score.qualifies} for score in result.scores]
     head = dataclasses.asdict(result.head) if result.head else None
-    report = {"model": loaded.name, "text_head": head, "num_sentences": result.num_sentences, "scores": scores}
-    sys.stdout.write(json.dumps(report) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    return {"model": loaded.name, "text_head": head, "num_sentences": result.num_sentences, "scores": scores}

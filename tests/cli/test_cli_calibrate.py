@@ -1,10 +1,8 @@
-"""The table that ``realtime-tts calibrate`` makes; the work is done by another process."""
+"""The table that ``realtime-tts calibrate`` makes."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -16,14 +14,14 @@ SCORE = {"layer": 4, "head": 2, "lag_ms": 101.6, "agreement": 0.43, "mass": 0.98
 REPORT = {"model": "m", "text_head": {"layer": 4, "head": 2, "lag_ms": 101.6}, "num_sentences": 12, "scores": [SCORE]}
 
 
-def run(report: dict[str, Any], *arguments: str, monkeypatch: pytest.MonkeyPatch, status: int = 0) -> tuple[Any, Any]:
+def run(report: dict[str, Any], *arguments: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     asked = []
 
-    def worker(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        asked.append(command)
-        return subprocess.CompletedProcess(command, status, stdout=json.dumps(report))
+    def calibrate(*given: object) -> dict[str, Any]:
+        asked.append(given)
+        return report
 
-    monkeypatch.setattr(subprocess, "run", worker)
+    monkeypatch.setattr("realtime_tts.engine.calibrate.calibrate_and_keep", calibrate)
     return CliRunner().invoke(cli, ["calibrate", *arguments]), asked[0]
 
 
@@ -35,7 +33,7 @@ def test_the_chosen_head_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen.split() == ["4", "2", "0.43", "102", "0.98", "0.01", "←", "chosen"]
     assert qualified.endswith("qualifies")
     assert "measured" in result.stdout
-    assert asked == [sys.executable, "-m", "realtime_tts.engine.calibrate", "m", "--device", "auto", "--write"]
+    assert asked == ("m", "auto", True)
 
 
 def test_it_says_when_times_will_be_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,8 +41,7 @@ def test_it_says_when_times_will_be_estimated(monkeypatch: pytest.MonkeyPatch) -
     assert "estimated" in result.stdout
 
 
-def test_json_is_passed_on_and_a_failure_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    result, _ = run(REPORT, "--json", monkeypatch=monkeypatch)
+def test_json_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, asked = run(REPORT, "--json", "--device", "cpu", monkeypatch=monkeypatch)
     assert json.loads(result.stdout) == REPORT
-    result, _ = run(REPORT, monkeypatch=monkeypatch, status=1)
-    assert result.exit_code == 1
+    assert asked == ("starter-voice", "cpu", False)

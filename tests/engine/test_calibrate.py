@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import sys
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -21,7 +20,7 @@ from realtime_tts.engine.calibrate import (
     Calibration,
     cache_path,
     calibrate,
-    main,
+    calibrate_and_keep,
     read_cache,
     sentences_of,
     with_text_head,
@@ -201,26 +200,19 @@ def test_a_result_goes_into_serving_json_beside_what_is_there(tmp_path: Path) ->
         write_serving(tmp_path, FOUND)
 
 
-def test_the_command_prints_the_head_and_keeps_it(
-    checkpoint: LoadedModel,
-    asked: list[float | None],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_the_command_reports_the_head_and_keeps_it(
+    checkpoint: LoadedModel, asked: list[float | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibrate_module, "calibrate", lambda loaded: Calibration(FOUND, [], 12))
-    monkeypatch.setattr(sys, "argv", ["calibrate", str(checkpoint.path), "--device", "cpu", "--write"])
-    main()
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(json.dumps(calibrate_and_keep(str(checkpoint.path), "cpu", write=True)))
     assert report["text_head"] == dataclasses.asdict(FOUND)
     assert load_model(checkpoint.path).policy.text_head == FOUND
 
 
-@pytest.mark.parametrize("arguments", [["no/such/model/here"], ["some/model", "--write"]])
-def test_the_command_says_in_one_line_what_is_wrong(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["calibrate", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert str(ended.value).startswith("Error: ")
+@pytest.mark.parametrize(("model", "write"), [("no/such/model/here", False), ("some/model", True)])
+def test_the_command_says_what_is_wrong(model: str, write: bool) -> None:
+    with pytest.raises(CheckpointError):
+        calibrate_and_keep(model, "auto", write)
 
 
 def test_the_first_step_is_not_taken_for_the_others() -> None:
