@@ -178,18 +178,18 @@ class _EngineFigures(Collector):
     def collect(self) -> Iterator[Metric]:
         engine, stats = self._engine, self._engine.stats
         yield _gauge("engine_workers_ready", "Engine workers that take requests", engine.num_ready)
-        yield _counter("engine_worker_restarts", "Engine workers started again", engine.num_restarts)
+        yield _counter("engine_worker_restarts", "Engine workers started again", engine.keeper.num_restarts)
         for name, text in _TOTALS.items():
-            yield _counter(f"engine_{name}", text, engine.totals[name])
+            yield _counter(f"engine_{name}", text, engine.keeper.totals[name])
         for name, text in _TIMES.items():
-            yield _counter(f"engine_{name}_seconds", text, engine.totals[f"{name}_ms"] / 1000)
+            yield _counter(f"engine_{name}_seconds", text, engine.keeper.totals[f"{name}_ms"] / 1000)
         faults = CounterMetricFamily(
             f"{_NAMESPACE}_engine_text_faults",
             "Faults of speech, found by the spoken position in the text; docs/operate/operation.md",
             labels=["kind"],
         )
         for kind, name in _FAULTS.items():
-            faults.add_metric([kind], engine.totals[name])
+            faults.add_metric([kind], engine.keeper.totals[name])
         yield faults
         yield from _device_figures(engine)
         slowest = max((stat.step_ms for stat in stats), default=0.0)
@@ -210,7 +210,7 @@ def _device_figures(engine: EngineClient) -> Iterator[Metric]:
     losses = CounterMetricFamily(
         f"{_NAMESPACE}_engine_device_losses", "Workers of a device that were lost", labels=["worker", "device"]
     )
-    for report in engine.devices:
+    for report in engine.keeper.devices:
         for state in DeviceState:
             states.add_metric([report.worker, report.device, state.value], float(report.state is state))
         losses.add_metric([report.worker, report.device], report.losses)

@@ -25,7 +25,6 @@ from realtime_tts.workers.adapters import AdapterLoads, settle
 from realtime_tts.workers.link import WorkerLink
 from realtime_tts.workers.placement import place
 from realtime_tts.workers.pool import WorkerPool, Workers
-from realtime_tts.workers.recovery import DeviceReport
 from realtime_tts.workers.stream import RequestStream
 from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
 from realtime_tts.workers.worker_view import WorkerView
@@ -119,21 +118,6 @@ class EngineClient:
     def num_requests(self) -> int:
         """Number of requests without a terminal message."""
         return sum(len(worker.requests) for worker in self.workers)
-
-    @property
-    def num_restarts(self) -> int:
-        """Number of respawns since the start, failed ones included; never falls."""
-        return self.keeper.num_restarts
-
-    @property
-    def totals(self) -> dict[str, float]:
-        """Totals over all workers, lost ones included, by the names in `pool.COUNTED`."""
-        return self.keeper.totals
-
-    @property
-    def devices(self) -> list[DeviceReport]:
-        """State of each worker's device."""
-        return self.keeper.devices
 
     @property
     def stats(self) -> list[frames.Stats]:

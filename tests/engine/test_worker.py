@@ -178,7 +178,7 @@ async def test_sigterm_has_a_worker_leave_when_its_contexts_are_closed_and_a_sec
     client.close_context("r")
     await until(lambda: client.state is EngineState.READY, 60)
     assert worker_pids(client) != [pid]
-    assert [report.losses for report in client.devices] == [0]
+    assert [report.losses for report in client.keeper.devices] == [0]
     await a_second_sigterm_waits_for_what_runs_alone(client)
 
 

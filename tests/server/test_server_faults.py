@@ -284,7 +284,7 @@ async def test_how_the_devices_are_is_told(make_gateway: MakeGateway) -> None:
         await client.speak("b", "command crash" + ON_AND_ON)
         failed = await client.until_terminal("b")
         assert (failed["code"], failed["retryable"]) == ("engine_lost", True)
-    wait_until(lambda: engine.num_streams == 3 and any(device.losses for device in engine.devices))
+    wait_until(lambda: engine.num_streams == 3 and any(device.losses for device in engine.keeper.devices))
     ready, metrics = await told()
     lost = next(device for device in ready["devices"] if device["losses"])  # type: ignore[attr-defined]
     assert (lost["device"], lost["losses"]) == ("cpu", 1)

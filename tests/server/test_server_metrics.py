@@ -52,6 +52,7 @@ class Workers:
         self.devices: list[DeviceReport] = []
         self.workers: list[WorkerView] = []
         self.totals = dict.fromkeys(COUNTED, 0)
+        self.keeper = self
 
 
 def test_what_its_place_in_the_text_told_of_speech_is_counted_by_kind(metrics: Metrics) -> None:

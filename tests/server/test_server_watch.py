@@ -51,7 +51,7 @@ async def test_a_supervision_that_fails_makes_the_server_unhealthy_until_it_has_
         await client.send("text", context_id="c", text="command never. ")
         await client.send("flush", context_id="c")
         await client.until("audio")
-        idle_names = [worker.name for worker in gateway.engine._workers if not worker.requests]
+        idle_names = [worker.name for worker in gateway.engine.workers if not worker.requests]
         (idle,) = [supervisor for supervisor in supervisors(gateway.engine) if supervisor.spec.name in idle_names]
         monkeypatch.setattr(idle, "_on_lost", fail)
         assert idle.pid is not None

@@ -37,7 +37,7 @@ def assert_nothing_left(registry: VoiceRegistry, client: EngineClient) -> None:
     assert not registry._records
     assert not registry._adding
     assert not client._voices
-    assert not any(worker.encodings for worker in client._workers)
+    assert not any(worker.encodings for worker in client.workers)
 
 
 async def test_a_voice_is_known_by_its_name_until_it_is_removed(make_client: MakeClient, journal: Journal) -> None:

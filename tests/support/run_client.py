@@ -36,7 +36,7 @@ async def main() -> None:
     say(worker=worker_pids(client)[0])
     while text := (await asyncio.to_thread(sys.stdin.readline)).strip():
         ended = await speak(client, text)
-        say(ended=ended, restarts=client.num_restarts)
+        say(ended=ended, restarts=client.keeper.num_restarts)
     await client.close()
 
 

@@ -100,7 +100,7 @@ async def test_a_lost_worker_fails_its_requests_and_is_replaced(make_client: Mak
     assert client.state is EngineState.DOWN
     await until(lambda: client.num_ready == 1)
     assert client.state is EngineState.READY
-    assert client.num_restarts == 1
+    assert client.keeper.num_restarts == 1
     _, done = await collect(speak(client, "again"))
     assert isinstance(done, frames.Done)
 
@@ -127,7 +127,7 @@ async def test_contexts_go_to_the_least_loaded_worker_and_stay_there(make_client
     for n in range(6):
         speak(client, "[stall]", f"c{n}", f"r{n}")
     speak(client, "[stall]", "c0", "r0b")
-    loads = [sorted(worker.requests) for worker in client._workers]
+    loads = [sorted(worker.requests) for worker in client.workers]
     assert sorted(map(len, loads)) == [3, 4]
     assert any({"r0", "r0b"} <= set(load) for load in loads)
     for n in range(6):
@@ -137,7 +137,7 @@ async def test_contexts_go_to_the_least_loaded_worker_and_stay_there(make_client
 
 def worker_of(client: EngineClient, context_id: str) -> int:
     """Which worker a context is at."""
-    (found,) = [number for number, worker in enumerate(client._workers) if context_id in worker.contexts]
+    (found,) = [number for number, worker in enumerate(client.workers) if context_id in worker.contexts]
     return found
 
 
@@ -147,7 +147,7 @@ async def test_contexts_go_where_their_voice_lies_unless_more_wait_there_than_it
     """500 positions of 0.02 ms are as long as thirteen streams more, by a fresh engine's figures."""
     client = await make_client(2, prefix_positions=500)
     await collect(speak(client, "hello", "first", "r", voice="slt"))
-    await until(lambda: any(worker.prefixes for worker in client._workers))
+    await until(lambda: any(worker.prefixes for worker in client.workers))
     home = worker_of(client, "first")
     for number in range(13):
         speak(client, "[stall]", f"c{number}", f"r{number}", voice="slt")
@@ -159,7 +159,7 @@ async def test_contexts_go_where_their_voice_lies_unless_more_wait_there_than_it
     assert worker_of(client, "c14") != home
     for number in range(15):
         client.close_context(f"c{number}")
-    assert [len(worker.working) for worker in client._workers] == [0, 0]
+    assert [len(worker.working) for worker in client.workers] == [0, 0]
 
 
 async def test_a_voices_home_is_the_same_at_all_clients(make_client: MakeClient) -> None:
@@ -184,7 +184,7 @@ async def test_a_worker_that_stands_still_gets_nobody_new_long_before_it_is_give
     await anext(stream)
     hung = worker_of(client, "hung")
     loop = asyncio.get_running_loop()
-    await until(lambda: client._workers[hung].candidate((), loop.time()).is_suspect)
+    await until(lambda: client.workers[hung].candidate((), loop.time()).is_suspect)
     for number in range(5):
         speak(client, "[stall]", f"c{number}", f"r{number}")
         assert worker_of(client, f"c{number}") != hung
@@ -256,7 +256,7 @@ async def test_a_worker_that_becomes_ready_while_a_voice_is_made_gets_it(
     encode_gate.touch()
     await adding
     streams = [speak(client, "hello", f"c{number}", f"r{number}", voice="mine") for number in range(2)]
-    assert [len(worker.requests) for worker in client._workers] == [1, 1]
+    assert [len(worker.requests) for worker in client.workers] == [1, 1]
     assert all([isinstance((await collect(stream))[1], frames.Done) for stream in streams])
     assert len(journal.frames("add_voice")) == 2
 
@@ -289,14 +289,14 @@ async def test_a_cancelled_or_removed_encoding_leaves_nothing_behind(make_client
     )  # the worker that had "a", and that of "b"
     assert not journal.frames("add_voice")
     assert not client._voices
-    assert not any(worker.encodings for worker in client._workers)
+    assert not any(worker.encodings for worker in client.workers)
 
 
 async def test_an_answer_that_crosses_a_cancellation_is_dropped(make_client: MakeClient) -> None:
     client = await make_client(encode_gate="/never")
     task = asyncio.create_task(add_voice(client))
     await asyncio.sleep(0)
-    (worker,) = client._workers
+    (worker,) = client.workers
     task.cancel()
     client._receive(worker, frames.VoiceEncoded("mine", 1, 0, 1, 1, payload=b"\0" * 4))
     client._receive(worker, frames.VoiceFailed("mine", "audio_decode_error", "late"))
@@ -325,7 +325,7 @@ async def test_another_tenants_voice_id_is_not_overwritten(
 ) -> None:
     client = await make_client()
     await add_voice(client, tenant="owner")
-    client._workers[0].send(frames.AddVoice("mine", 1, 0, 1, 1, tenant="thief", payload=b"\0" * 4))
+    client.workers[0].send(frames.AddVoice("mine", 1, 0, 1, 1, tenant="thief", payload=b"\0" * 4))
     assert isinstance(await speak_once(client, tenant="owner"), frames.Done)
     assert isinstance(await speak_once(client, tenant="thief"), frames.Failed)
     assert "refused a voice" in caplog.text
@@ -343,7 +343,7 @@ async def test_a_drain_finishes_what_runs_and_refuses_what_is_new(make_client: M
     assert done.finish_reason == "stop"
     await closing
     assert client.state is EngineState.CLOSED
-    assert client.num_restarts == 0
+    assert client.keeper.num_restarts == 0
 
 
 async def test_closing_without_drain_ends_every_stream(make_client: MakeClient) -> None:

@@ -27,7 +27,7 @@ class SharedWorkers:
 
     def __init__(self, owner: EngineClient) -> None:
         self._owner = owner
-        self.names = [worker.name for worker in owner._workers]
+        self.names = [worker.name for worker in owner.workers]
         self.devices: list[DeviceReport] = []
         self.totals, self.num_restarts = dict.fromkeys(COUNTED, 0), 0
         self.on_ready = self.on_lost = self.on_failed = lambda *news: None
@@ -94,7 +94,7 @@ async def test_a_connection_that_ends_takes_what_it_had_and_no_more(
     _, done = await collect(mine)
     assert isinstance(done, frames.Done)
     assert done.num_patches == 75
-    assert owner.num_restarts == 0
+    assert owner.keeper.num_restarts == 0
 
 
 async def collect_rest(stream: object) -> frames.Message:
@@ -140,7 +140,7 @@ async def test_a_damaged_frame_costs_a_client_its_connection_and_nobody_else_any
     guest = await make_guest(owner)
     mine, doomed = speak(owner, "x" * 40), speak(guest, "[never]")
     await anext(doomed)
-    link = guest._workers[0].link
+    link = guest.workers[0].link
     assert link is not None
     assert link._wire is not None
     link._wire.write(b"\xff" * 64)
@@ -156,19 +156,19 @@ async def test_each_client_knows_what_the_others_have_at_work(make_client: MakeC
     guest = await make_guest(owner)
 
     async def others(owners: int, guests: int) -> None:
-        await until(lambda: (owner._workers[0].num_others, guest._workers[0].num_others) == (owners, guests))
+        await until(lambda: (owner.workers[0].num_others, guest.workers[0].num_others) == (owners, guests))
 
     streams = [speak(owner, "[stall]", "c", "r1"), speak(owner, "x", "c", "r2"), speak(owner, "[stall]", "d", "r3")]
     await others(0, 2)
     speak(guest, "[stall]")
     late = await make_guest(owner)
     await others(1, 2)
-    await until(lambda: late._workers[0].num_others == 3)
+    await until(lambda: late.workers[0].num_others == 3)
     await streams[0].aclose()
     await collect(streams[1])
     await others(1, 1)
     await guest.close()
-    await until(lambda: owner._workers[0].num_others == 0)
+    await until(lambda: owner.workers[0].num_others == 0)
 
 
 def test_what_the_engine_says_of_those_who_have_left_goes_nowhere() -> None:

@@ -27,27 +27,27 @@ def pool_of(client: EngineClient) -> WorkerPool:
 
 
 def states(client: EngineClient) -> list[str]:
-    return [report.state.value for report in client.devices]
+    return [report.state.value for report in client.keeper.devices]
 
 
 def worker_of(client: EngineClient, context_id: str) -> int:
-    (found,) = [number for number, worker in enumerate(client._workers) if context_id in worker.contexts]
+    (found,) = [number for number, worker in enumerate(client.workers) if context_id in worker.contexts]
     return found
 
 
 async def kill(client: EngineClient, number: int) -> None:
     """Kill a worker, and wait until its successor is ready."""
     supervisor = pool_of(client).supervisors[number]
-    num_lost = client.devices[number].losses
+    num_lost = client.keeper.devices[number].losses
     assert supervisor.pid is not None
     os.kill(supervisor.pid, signal.SIGKILL)
-    await until(lambda: client.devices[number].losses == num_lost + 1, PATIENT_S)
+    await until(lambda: client.keeper.devices[number].losses == num_lost + 1, PATIENT_S)
     await until(lambda: supervisor.ready is not None, PATIENT_S)
 
 
 def on_worker(client: EngineClient, number: int, text: str) -> str:
     """Speak at that worker; the context's name."""
-    others = [worker for index, worker in enumerate(client._workers) if index != number]
+    others = [worker for index, worker in enumerate(client.workers) if index != number]
     for worker in others:
         worker.num_others += 1000  # as if they had much to do
     name = f"on-{number}-{text}"
@@ -55,7 +55,7 @@ def on_worker(client: EngineClient, number: int, text: str) -> str:
     for worker in others:
         worker.num_others -= 1000
     assert worker_of(client, name) == number
-    assert stream.request_id in client._workers[number].requests
+    assert stream.request_id in client.workers[number].requests
     return name
 
 
@@ -71,7 +71,7 @@ async def test_a_device_that_loses_worker_after_worker_gets_nobody_until_one_has
         await until(lambda: client.num_ready == 2, PATIENT_S)
         assert states(client) == ["serving", "serving"]
     on_worker(client, 0, "[never]")
-    stream = client._workers[0].requests["on-0-[never]"]
+    stream = client.workers[0].requests["on-0-[never]"]
     await kill(client, 0)
     messages = [message async for message in stream]
     assert isinstance(messages[-1], frames.Failed)
@@ -139,7 +139,7 @@ async def test_without_a_device_that_cannot_come_back_the_rest_serves_on(
     await until(lambda: client.num_streams == 8, PATIENT_S)
     assert states(client) == ["serving", "serving"]
     await until(lambda: client._adapters.has("fake-0", "accent"), PATIENT_S)
-    client._workers[1].num_others = 1000
+    client.workers[1].num_others = 1000
     _, done = await collect(speak(client, "hello", "d", "s", voice="voice_new", adapter="accent"))
     assert isinstance(done, frames.Done)
     assert worker_of(client, "d") == 0
@@ -179,7 +179,7 @@ async def test_workers_are_replaced_one_after_the_other_and_no_request_is_lost(m
     assert {type(end) for end in ends} == {frames.Done}
     assert all(isinstance(end, frames.Done) and end.finish_reason == "stop" for end in ends)
     assert min(ready_at_once) == 1
-    assert [report.losses for report in client.devices] == [0, 0]
+    assert [report.losses for report in client.keeper.devices] == [0, 0]
     _, done = await collect(speak(client, "hello", "v", "v", voice="voice_old"))
     assert isinstance(done, frames.Done)
 
@@ -223,7 +223,7 @@ async def test_a_device_that_never_was_ready_is_told_as_that(make_client: MakeCl
     gate = tmp_path / "gate"
     client = await make_client(each=[{"ready_gate": gate}, {}, {"fail_start": True}])
     await until(lambda: states(client) == ["starting", "serving", "failed"], PATIENT_S)
-    assert [report.device for report in client.devices] == ["", "cpu", ""]
-    assert client.devices[2].losses > 0
+    assert [report.device for report in client.keeper.devices] == ["", "cpu", ""]
+    assert client.keeper.devices[2].losses > 0
     gate.touch()
     await until(lambda: states(client)[0] == DeviceState.SERVING.value, PATIENT_S)

@@ -203,7 +203,7 @@ async def readyz(gateway: AnyGateway) -> Readiness:
         workers=gateway.engine.num_ready,
         devices=[
             schemas.Device(worker=each.worker, device=each.device, state=each.state.value, losses=each.losses)
-            for each in gateway.engine.devices
+            for each in gateway.engine.keeper.devices
         ],
         sessions=gateway.num_sessions,
         late_ms=round(1000 * gateway.admission.lateness.typical_s, 1),

@@ -180,7 +180,7 @@ async def test_how_text_was_extended_and_waited_for_is_counted(make_gateway: Mak
         num_extensions = await counted(gateway, "engine_extensions_total", 0)
         assert await counted(gateway, "engine_text_waits_total", 0) >= 1
         os.kill(worker_pids(gateway.gateway.engine)[0], signal.SIGKILL)
-        while gateway.gateway.engine.num_restarts == 0 or gateway.gateway.engine.num_ready == 0:
+        while gateway.gateway.engine.keeper.num_restarts == 0 or gateway.gateway.engine.num_ready == 0:
             await asyncio.sleep(0.02)
         await begin_again(client)
         assert await counted(gateway, "engine_extensions_total", num_extensions) > num_extensions
