@@ -118,7 +118,7 @@ class ServingPolicy:
 
     def to_map(self) -> dict[str, object]:
         """Return the policy in plain JSON and msgpack types; `from_map` gives an equal one."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "languages": list(self.languages)}
 
 
 def _fields(cls: type, raw: object, where: str) -> dict[str, Any]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.cores import usable_cores
@@ -23,7 +21,6 @@ from realtime_tts.engine.runtime.backends import choose_backend
 from realtime_tts.engine.runtime.stages import StageClock
 from realtime_tts.errors import ConfigError, EngineStartError
 from realtime_tts.model.adapted import AdapterBank, AdapterLimits
-from realtime_tts.model.attention import AttentionBackend
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.flow_matching import GuidedTimes
 
@@ -55,34 +52,22 @@ def choose_threads(threads: int) -> int:
     return threads if threads else max(1, min(8, usable_cores() - 1))
 
 
-def choose_block_size(backend: AttentionBackend) -> int:
-    """Return the positions of a KV block: a small number if the backend supports it, so that more prefix is shared."""
-    sizes = backend.block_sizes
-    return BLOCK_SIZE if not sizes or BLOCK_SIZE in sizes else sizes[0]
-
-
-def choose_config(
-    loaded: LoadedModel, device: torch.device, options: EngineOptions, block_size: int = BLOCK_SIZE
-) -> SchedulerConfig:
+def choose_config(loaded: LoadedModel, device: torch.device, options: EngineOptions) -> SchedulerConfig:
     """Return numbers of streams and KV blocks that fit the device.
 
     Raises:
         EngineStartError: no memory is left for the KV cache.
     """
-    config = loaded.config
-    is_cpu = device.type == "cpu"
-    if is_cpu:
-        max_streams = options.max_streams or _CPU_MAX_STREAMS
-        usual = max_streams * -(-min(config.max_length, _CPU_POSITIONS_PER_STREAM) // block_size)
-        num_blocks = options.num_blocks or usual
-    else:
-        values = config.num_kv_layers * 2 * block_size * config.num_kv_heads * config.head_dim
+    config, is_cpu = loaded.config, device.type == "cpu"
+    positions = min(config.max_length, _CPU_POSITIONS_PER_STREAM if is_cpu else _CUDA_POSITIONS_PER_STREAM)
+    max_streams, room = options.max_streams or _CPU_MAX_STREAMS, 1 << 62
+    if not is_cpu:
+        values = config.num_kv_layers * 2 * BLOCK_SIZE * config.num_kv_heads * config.head_dim
         free_bytes, _ = torch.cuda.mem_get_info(device)
         room = int(_CUDA_MEMORY_SHARE * free_bytes / (values * loaded.model.dtype.itemsize))
-        least = -(-min(config.max_length, _CUDA_LEAST_POSITIONS) // block_size)
+        least = -(-min(config.max_length, _CUDA_LEAST_POSITIONS) // BLOCK_SIZE)
         max_streams = options.max_streams or max(1, min(_CUDA_MAX_STREAMS, (options.num_blocks or room) // least))
-        usual = max_streams * -(-min(config.max_length, _CUDA_POSITIONS_PER_STREAM) // block_size)
-        num_blocks = options.num_blocks or min(usual, room)
+    num_blocks = options.num_blocks or min(room, max_streams * -(-positions // BLOCK_SIZE))
     if num_blocks < 1:
         raise EngineStartError("no device memory is left for the KV cache")
     return SchedulerConfig(
@@ -90,7 +75,6 @@ def choose_config(
         max_streams=max_streams,
         max_positions=config.max_length,
         patch_s=config.patch_samples / config.sample_rate,
-        block_size=block_size,
         min_patches=config.min_patches,
         **({} if is_cpu else {"full_streams": CUDA_FULL_STREAMS}),
     )
@@ -116,7 +100,7 @@ def make_engine(
         bank = AdapterBank(loaded.model, limits_of_adapters)
     is_eager = options.attention == "eager"
     backend = choose_backend("auto" if is_eager else options.attention, loaded.model, fp8=options.fp8)
-    config = dataclasses.replace(choose_config(loaded, device, options, choose_block_size(backend)), **limits)
+    config = dataclasses.replace(choose_config(loaded, device, options), **limits)
     times = GuidedTimes(options.guidance_from, options.guidance_to)
     engine = Engine(loaded, config, emit, stages=stages, backend=backend, guided_times=times, bank=bank)
     if not is_eager:
@@ -131,20 +115,12 @@ def capture(engine: Engine) -> None:
     Raises:
         EngineStartError: a kernel could not be built or captured, or there is no memory for it.
     """
-    bar = None
-
-    def progress(done: int, total: int) -> None:
-        nonlocal bar
-        bar = bar or tqdm(total=total, desc="CUDA graphs", unit="", disable=not sys.stderr.isatty())
-        bar.update(done - bar.n)
-
     started_s = time.monotonic()
     try:
-        num_graphs = engine.runner.capture(progress)
+        num_graphs = engine.runner.capture()
     except RuntimeError as error:
         raise EngineStartError(f"no CUDA graphs could be captured; try --attention eager: {error}") from error
-    if bar is not None:
-        bar.close()
+    if num_graphs:
         logger.info("captured %d CUDA graphs in %.1f s", num_graphs, time.monotonic() - started_s)
 
 

@@ -143,12 +143,10 @@ class AttentionBackend(Protocol):
     """Writes k and v of T new positions into the pool, then attends each position to its sequence so far.
 
     is_static: its work depends only on tensor shapes, not on the lengths they hold, so a graph can capture it.
-    block_sizes: supported block sizes of pools, the best first; empty: any.
     """
 
     name: str
     is_static: bool
-    block_sizes: tuple[int, ...]
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, kv: KVCache, layer: int, meta: AttentionMetadata) -> Tensor:
         """Return attention: q [T, heads, head_dim], k and v [T, kv_heads, head_dim] → [T, heads * head_dim]."""
@@ -187,7 +185,6 @@ class SDPABackend:
 
     name = "sdpa"
     is_static = False
-    block_sizes: tuple[int, ...] = ()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, kv: KVCache, layer: int, meta: AttentionMetadata) -> Tensor:
         keys, values = kv.layer(layer)

@@ -41,7 +41,6 @@ class TritonBackend:
 
     name = "triton"
     is_static = True
-    block_sizes: tuple[int, ...] = (16, 32, 64, 128, 256)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, kv: KVCache, layer: int, meta: AttentionMetadata) -> Tensor:
         qkv = torch.cat((q, k, v), dim=1).flatten(1)

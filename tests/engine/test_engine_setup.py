@@ -14,7 +14,6 @@ from realtime_tts.engine.runtime.backends import describe_kernels, what_is_missi
 from realtime_tts.engine.runtime.program import Program
 from realtime_tts.engine.runtime.runner import ModelRunner
 from realtime_tts.engine.setup import (
-    choose_block_size,
     choose_config,
     choose_device,
     choose_threads,
@@ -23,7 +22,6 @@ from realtime_tts.engine.setup import (
     warm_up,
 )
 from realtime_tts.errors import ConfigError, EngineStartError
-from realtime_tts.model.attention import SDPABackend
 from realtime_tts.model.checkpoint import LoadedModel
 
 CPU = torch.device("cpu")
@@ -111,15 +109,6 @@ def test_the_attention_is_chosen_by_what_there_is(tiny: LoadedModel) -> None:
         assert caught.value.field == "attention"
 
 
-@pytest.mark.parametrize(("reads", "size"), [((), 16), ((16, 256), 16), ((256,), 256)])
-def test_blocks_are_as_small_as_the_backend_reads_them(tiny: LoadedModel, reads: tuple[int, ...], size: int) -> None:
-    backend = SDPABackend()
-    backend.block_sizes = reads
-    config = choose_config(tiny, CPU, EngineOptions(max_streams=3), choose_block_size(backend))
-    assert config.block_size == size
-    assert config.num_blocks * size >= 3 * tiny.config.max_length
-
-
 def test_what_the_kernels_need_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/gcc" if name == "gcc" else None)
@@ -160,7 +149,7 @@ def test_what_stacks_run_through_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_cannot_be_captured_ends_the_start_with_a_way_out(
     tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: ModelRunner, progress: object) -> int:
+    def broken(self: ModelRunner) -> int:
         raise RuntimeError("no kernel image")
 
     monkeypatch.setattr(ModelRunner, "capture", broken)

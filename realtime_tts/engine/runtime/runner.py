@@ -6,10 +6,12 @@ import collections
 import contextlib
 import dataclasses
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from tqdm import tqdm
 
 from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.core.request import StepFlags, StepPlan
@@ -124,9 +126,7 @@ class ModelRunner:
         self._marks = collections.deque(StepMarks() for _ in range(3 if self.device.type == "cuda" else 0))
         self._last_marks: StepMarks | None = None
         num_slots, max_blocks = limits.max_streams, -(-limits.max_request_positions // limits.block_size)
-        self.state = DeviceTensors(
-            model, limits.num_blocks, limits.block_size, num_slots, max_blocks, self.device, model.dtype
-        )
+        self.state = DeviceTensors(model, limits.num_blocks, limits.block_size, num_slots, max_blocks)
         # Streams with another number of flow steps lie behind the padding of the others.
         self._step_streams = limits.max_step_streams
         num_rows, num_streams = limits.max_prefill_positions + self._step_streams, 2 * self._step_streams
@@ -152,11 +152,9 @@ class ModelRunner:
         )
 
     @torch.inference_mode()
-    def capture(self, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
-        """Capture the programs at all useful sizes, if backend and device allow it. No step may be running.
-
-        progress: called with (graphs done, all graphs). Returns the number of graphs.
-        """
+    def capture(self) -> int:
+        """Capture the programs at all useful sizes, if backend and device allow it, with a progress bar at a terminal.
+        No step may be running. Return the number of graphs."""
         if self.device.type != "cuda" or not self.backend.is_static:
             return 0
         programs, num_streams = self.programs, self._step_streams
@@ -171,10 +169,10 @@ class ModelRunner:
         parts += [(programs.prime, size, own, last) for size in reversed(primed_sizes(num_streams))]
         torch.cuda.synchronize(self.device)
         with self._on_device(), choosing(), _without_garbage_collection():
-            for done, (program, size, memory, stream) in enumerate(parts, 1):
+            is_hidden = not sys.stderr.isatty()
+            for program, size, memory, stream in tqdm(parts, "CUDA graphs", unit="", disable=is_hidden):
                 with torch.cuda.stream(stream):
                     program.capture(size, memory)
-                progress(done, len(parts))
         torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()  # memory of what ran before the captures; the graphs have their own
         return len(parts)

@@ -23,17 +23,8 @@ class DeviceTensors:
     vae: the decoder's left contexts, per slot.
     """
 
-    def __init__(
-        self,
-        model: VoxCPM,
-        num_blocks: int,
-        block_size: int,
-        num_slots: int,
-        max_blocks: int,
-        device: torch.device,
-        dtype: torch.dtype,
-    ) -> None:
-        config = model.config
+    def __init__(self, model: VoxCPM, num_blocks: int, block_size: int, num_slots: int, max_blocks: int) -> None:
+        config, device, dtype = model.config, model.stop_proj.weight.device, model.dtype
         self.scratch_block, self.scratch_slot = num_blocks, num_slots
         self.kv = KVCache.allocate(config, num_blocks + 1, block_size, device, dtype)
         self.block_tables = torch.full((num_slots + 1, max_blocks), num_blocks, device=device)
