@@ -47,6 +47,6 @@ test('what is said in a recording makes it the prompt too', () => {
 test('consent is told as it was given', () => {
   const at = Date.UTC(2026, 10, 22, 12) / 1000;
   assert.match(consentWords({ kind: 'cloned', consent: { given_by: 'me', scope: 'tests', at } }), /^Consent by me, for tests, .*2026/);
-  assert.match(consentWords({ kind: 'cloned', consent: null }), /Nothing was said/);
-  assert.equal(consentWords({ kind: 'designed', consent: null }), 'Made of a description.');
+  assert.match(consentWords({ kind: 'cloned', consent: null }), /No consent/);
+  assert.equal(consentWords({ kind: 'designed', consent: null }), 'Made from a description.');
 });
