@@ -1,6 +1,7 @@
 /** The page: connects, reads the form, speaks, shows. Everything about speech itself is in realtime-tts.js. */
 
 import { CodeDialog } from './code-dialog.js';
+import { copyText } from './copy.js';
 import { setIcon } from './elements.js';
 import { KeyDialog } from './key-dialog.js';
 import { leftOutWords, tunnelWords } from './kind-words.js';
@@ -10,7 +11,9 @@ import { NumberField } from './number-field.js';
 import { Player, RealtimeTTS, ServerHttp } from './realtime-tts.js';
 import { SamplePlayer } from './sample-player.js';
 import { SAMPLES } from './sample-texts.js';
-import { applySettings, readSettings, settingsOf, speechParams, speechRequest } from './settings.js';
+import {
+  applySettings, linkTo, readSettings, restoreSettings, settingsOf, speechParams, speechRequest, storeSettings,
+} from './settings.js';
 import { Take } from './take.js';
 import { Takes } from './takes.js';
 import { Transcript } from './transcript.js';
@@ -23,7 +26,9 @@ import { Waveform } from './waveform.js';
 const STREAM = 'v1/stream';
 const RETRY_MS = 1_000;
 const CONNECTION_WORDS = { connecting: 'Connecting', open: 'Connected', reconnecting: 'Reconnecting', closed: 'Not connected' };
+const HTTP_SAMPLE_RATE = 24_000; // of `pcm`
 const END_MS = 50; // so near to its end a recording counts as played
+const COPIED_MS = 2_000;
 const REVOKE_MS = 60_000; // a download has begun by then
 const $ = (id) => document.getElementById(id);
 const FIGURES = [...document.querySelectorAll('.metrics [id]')];
@@ -53,6 +58,8 @@ let shown = null;
 /** In which its progress is shown next. */
 let frame = 0;
 let writing = new AbortController();
+/** Request for a whole speech that is under way. @type {AbortController | null} */
+let whole = null;
 /** Id of the voice whose preview was asked for last. @type {string | null} */
 let awaited = null;
 /** The server's model. @type {string | undefined} */
@@ -61,7 +68,11 @@ let model;
 let making = {};
 /** Voices that speak the same text after the current voice: {text, voices}. */
 let toCome = null;
+/** Settings of a link or of the last visit, until the server's offer is here. @type {URLSearchParams | null} */
+let restored = restoreSettings();
 let underrunsBefore = 0; // of earlier contexts
+/** The codec asked for in the session. @type {string | undefined} */
+let codec;
 let attempts = 0; // to connect; only the last one counts
 /** Text written when the first audio was heard, for display. @type {string | null} */
 let writtenThen = null;
@@ -72,9 +83,10 @@ async function connect(state = 'connecting') {
   const attempt = ++attempts;
   showConnection(state);
   try {
-    Player.requireSupport();
     await loadOffer();
-    const options = { apiKey: keys.key, audio: { codec: $('codec').value }, player: { tap: hook?.tap } };
+    Player.requireSupport();
+    codec = $('codec').value;
+    const options = { apiKey: keys.key, audio: { codec }, player: { tap: hook?.tap } };
     const session = await RealtimeTTS.connect(STREAM, options);
     if (attempt === attempts) adopt(session);
     else await session.close();
@@ -94,8 +106,8 @@ function adopt(session) {
 
 /** Ask for a key, show the error, or retry after a delay, depending on the error. */
 async function notConnected(error) {
-  showConnection('closed');
   if (error.code === 'audio_unsupported' && !isSecureContext) return showInsecure();
+  showConnection('closed');
   if (error.code === 'unauthorized' && (await keys.ask())) return connect();
   notice.show(error);
   if (!error.retryable) return undefined;
@@ -133,16 +145,19 @@ async function loadOffer(chooseVoice) {
   const [{ id, params = {}, voice_making: voiceMaking } = {}] = models.data ?? [];
   model = id;
   for (const [name, field] of Object.entries(fields)) field.setRange(params[name]);
-  showAdapters(params.adapter?.choices ?? []);
+  showAdapters(params.adapter?.choices ?? [], restored?.get('adapter'));
   making = voiceMaking;
   $('new-voice').hidden = making === undefined; // an older server
-  voices.show(offered.voices, chooseVoice);
+  voices.show(offered.voices, chooseVoice ?? restored?.get('voice'), restored?.get('versus'));
+  const missing = restored?.get('voice');
+  if (missing && voices.chosen !== missing) sayAboutVoices(`The voice ${missing} is not on this server.`);
+  restored = null;
 }
 
-/** The choice stays if it is still there. @param {string[]} names of what is loaded, perhaps nothing */
-function showAdapters(names) {
+/** The choice stays if it is still there. @param {string[]} names of what is loaded, perhaps nothing @param {string} [wanted] */
+function showAdapters(names, wanted) {
   const select = $('adapter');
-  const chosen = select.value;
+  const chosen = wanted ?? select.value;
   select.replaceChildren(new Option('None', ''), ...names.map((name) => new Option(name)));
   select.value = names.includes(chosen) ? chosen : '';
   $('adapter-field').hidden = names.length === 0;
@@ -198,7 +213,7 @@ async function speak() {
   if (!text.trim()) return $('text').focus();
   const wrong = Object.values(fields).filter((field) => !field.check());
   if (wrong.length > 0) return wrong[0].reveal();
-  if (!$('insecure').hidden) return $('insecure').focus();
+  if (!$('insecure').hidden) return speakWhole();
   if (!tts || tts.state === 'closed') {
     await reconnect();
     if (!tts) return undefined;
@@ -220,6 +235,30 @@ function speakWith(voice, text) {
   next.speaker = toCome.num > 1 ? voices.titleOf(voice) : ''; // show the voice if several speak
   begin(next, new Take({ voice, voiceName: voices.titleOf(voice), settings }));
   return write(context, text);
+}
+
+/** Speak over HTTP, on a page that browsers allow no streamed audio. The speech plays when all of it is made. */
+async function speakWhole() {
+  interrupt();
+  const settings = readSettings($('form'));
+  const voice = voices.chosen;
+  const take = new Take({ voice, voiceName: voices.titleOf(voice), settings });
+  take.text = settings.get('text');
+  whole = new AbortController();
+  notice.clear();
+  bringStageIntoView();
+  setPhase('speaking', 'Waiting for all of the speech');
+  try {
+    const pcm = await http().speech(speechRequest(settings, model, 'pcm'), whole.signal);
+    take.addPcm(await pcm.arrayBuffer(), HTTP_SAMPLE_RATE);
+  } catch (error) {
+    if (whole?.signal.aborted ?? true) return undefined;
+    notice.show(error);
+    return setPhase('failed', 'Not spoken');
+  }
+  whole = null;
+  takes.add(take);
+  return replay(take);
 }
 
 /** Return whether the text is sent piece by piece. */
@@ -276,6 +315,9 @@ async function interrupt() {
   const [target, take] = [context, shown];
   toCome = null;
   preview.stop();
+  if (whole) setPhase('interrupted', 'Stopped before it began');
+  whole?.abort();
+  whole = null;
   if (!target) return;
   writing.abort();
   context = null;
@@ -423,11 +465,17 @@ function showSeed() {
   $('keep-seed').setAttribute('aria-label', seed === undefined ? 'Keep seed' : `Keep seed ${seed}`);
 }
 
-/** Return the settings of the form with the chosen voice. */
+/** Return the settings of the form, with some text. */
 function currentSettings() {
   const settings = readSettings($('form'));
   if (!settings.has('text')) settings.set('text', SAMPLES[0].text);
   return settings;
+}
+
+async function copyLink() {
+  const done = await copyText(linkTo($('form')));
+  $('copy-link').textContent = done ? 'Link copied' : 'Not copied';
+  setTimeout(() => ($('copy-link').textContent = 'Copy link'), COPIED_MS);
 }
 
 /** Return the address of the server, without a slash at its end. */
@@ -520,7 +568,9 @@ function showInsecure() {
   $('tunnel').textContent = command;
   Object.assign($('tunnel-address'), { href: address, textContent: address });
   $('insecure').hidden = false;
-  setPhase('idle', 'No sound at this address.');
+  for (const id of ['arrival', 'compare', 'voice-switch']) $(id).hidden = true; // they need a stream
+  $('arrival').disabled = $('versus').disabled = $('codec').disabled = true;
+  showConnection('open');
 }
 
 function keepInSight(word) {
@@ -545,12 +595,10 @@ for (const { name, text } of SAMPLES) {
   button.addEventListener('click', () => ($('text').value = text));
   $('samples').append(button);
 }
-$('text').value = SAMPLES[0].text;
 $('form').addEventListener('submit', (event) => (event.preventDefault(), speak()));
 $('interrupt').addEventListener('click', () => (interrupt(), $('speak').focus()));
 $('edit-dialog').addEventListener('close', () => voices.focus(editor.voice.id));
 $('dismiss').addEventListener('click', () => notice.clear());
-$('codec').addEventListener('change', () => tts?.options.audio.codec !== $('codec').value && reconnect());
 $('new-voice').addEventListener('click', () => (interrupt(), preview.stop(), maker.open(making)));
 preview.addEventListener('change', previewChanged);
 $('replay').addEventListener('click', toggleReplay);
@@ -562,6 +610,7 @@ $('transcript-text').addEventListener('click', ({ target }) => {
 $('save-wav').addEventListener('click', () => download(shown, 'wav'));
 $('save-mp3').addEventListener('click', () => download(shown, 'mp3'));
 $('keep-seed').addEventListener('click', toggleSeed);
+$('copy-link').addEventListener('click', copyLink);
 $('use-code').addEventListener('click', () => code.open());
 for (const event of ['input', 'change']) {
   $('seed').addEventListener(event, showSeed);
@@ -575,8 +624,18 @@ document.addEventListener('keydown', (event) => {
 });
 
 // A page kept for "back" would keep its session and its speech on the server; a clean close frees both at once.
-addEventListener('pagehide', () => (voiceSwitch.turnOff(), preview.stop(), maker.dialog.close(), tts?.close()));
+addEventListener('pagehide', () => (storeSettings($('form')), voiceSwitch.turnOff(), preview.stop(), maker.dialog.close(), tts?.close()));
 addEventListener('pageshow', ({ persisted }) => persisted && reconnect());
 
+applySettings($('form'), restored ?? new URLSearchParams({ text: SAMPLES[0].text }));
+$('codec').addEventListener('change', () => $('codec').value !== codec && reconnect());
+// A browser may end a page in the background without `pagehide`.
+document.addEventListener('visibilitychange', () => document.hidden && storeSettings($('form')));
+addEventListener('hashchange', () => {
+  restored = restoreSettings();
+  if (!restored?.get('text')) return;
+  applySettings($('form'), restored);
+  loadOffer().catch((error) => notice.show(error));
+});
 hook?.expose(() => tts, voiceSwitch);
 await connect();

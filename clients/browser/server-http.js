@@ -61,9 +61,13 @@ export class ServerHttp {
     return (await this.#ask(`voices/${encodeURIComponent(id)}/preview`, { timeoutMs: MAKING_TIMEOUT_MS })).blob();
   }
 
-  /** Return a whole text's speech. @param {object} request of `POST /v1/audio/speech` @returns {Promise<Blob>} @throws {ServerError | ConnectionLost} */
-  async speech(request) {
-    const options = { method: 'POST', body: JSON.stringify(request), timeoutMs: SPEECH_TIMEOUT_MS };
+  /**
+   * Return a whole text's speech.
+   * @param {object} request of `POST /v1/audio/speech` @param {AbortSignal} [signal] stops the server, too
+   * @returns {Promise<Blob>} @throws {ServerError | ConnectionLost}
+   */
+  async speech(request, signal = AbortSignal.timeout(SPEECH_TIMEOUT_MS)) {
+    const options = { method: 'POST', body: JSON.stringify(request), signal };
     return (await this.#ask('audio/speech', { ...options, headers: { ...this.headers, 'Content-Type': 'application/json' } })).blob();
   }
 

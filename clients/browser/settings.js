@@ -16,6 +16,37 @@ export function applySettings(form, settings) {
   }
 }
 
+const STORED_AS = 'realtime-tts.settings';
+
+/** Return the settings of a link to the page, else those of the last visit; null: none. @returns {URLSearchParams | null} */
+export function restoreSettings() {
+  const linked = new URLSearchParams(location.hash.slice(1));
+  if (linked.get('text')) {
+    history.replaceState(null, '', location.pathname + location.search); // a reload keeps what is changed from now on
+    return linked;
+  }
+  try {
+    const stored = localStorage.getItem(STORED_AS);
+    return stored && new URLSearchParams(stored);
+  } catch {
+    return null; // storage is blocked
+  }
+}
+
+/** Keep the settings in this browser for the next visit. @param {HTMLFormElement} form */
+export function storeSettings(form) {
+  try {
+    localStorage.setItem(STORED_AS, readSettings(form));
+  } catch {
+    // as above, or full
+  }
+}
+
+/** Return the page's address with the settings. They stand behind `#`, so that no server receives them. @param {HTMLFormElement} form */
+export function linkTo(form) {
+  return new URL(`#${readSettings(form)}`, location.href).href;
+}
+
 /** @param {import('./take.js').Take} take @returns {URLSearchParams} settings that give the same speech again */
 export function settingsOf({ settings, text, voice, seed }) {
   const same = new URLSearchParams(settings);

@@ -32,6 +32,11 @@ export class Take {
     this.loudness.add(samples, position, sampleRate);
   }
 
+  /** Add the whole speech. @param {ArrayBuffer} pcm 16 bit, mono @param {number} sampleRate Hz */
+  addPcm(pcm, sampleRate) {
+    this.add({ samples: Float32Array.from(new Int16Array(pcm), (sample) => sample / 32768), position: 0, sampleRate });
+  }
+
   get audioMs() {
     return this.loudness.madeMs;
   }

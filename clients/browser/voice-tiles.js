@@ -48,15 +48,14 @@ export class VoiceTiles {
     return voice ? titleOf(voice) : '';
   }
 
-  /** Show voices; the previous choice stays if it still exists. @param {Voice[]} voices @param {string} [choose] id of a new one */
-  show(voices, choose) {
+  /** Show voices; the previous choice stays if it still exists. @param {Voice[]} voices @param {string} [choose] an id @param {string} [compare] an id */
+  show(voices, choose, compare = this.versus.value) {
     const wanted = [choose, this.chosen, voices.find((voice) => voice.default)?.id, voices[0]?.id];
     const chosen = wanted.find((id) => voices.some((voice) => voice.id === id));
-    const versus = this.versus.value;
     this.voices = voices;
     this.element.replaceChildren(...voices.map((voice) => this.#tile(voice, voice.id === chosen)));
     this.versus.replaceChildren(new Option('None', ''), ...voices.map((voice) => new Option(titleOf(voice), voice.id)));
-    this.versus.value = voices.some(({ id }) => id === versus) ? versus : '';
+    this.versus.value = voices.some(({ id }) => id === compare) ? compare : '';
     const tile = this.element.querySelector('input:checked')?.closest('.tile');
     // `scrollIntoView` would scroll the page, too.
     if (tile) this.element.scrollTop = tile.offsetTop - (this.element.clientHeight - tile.offsetHeight) / 2;

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from fake_gateway import FakeGateway
+from gateway_harness import GatewayHarness
 from playground_page import PlaygroundPage
 from selenium.webdriver import Chrome, Keys
+from vendor_gateways import API_KEY, with_key
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
@@ -51,7 +53,7 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(visitor: PlaygroundPage, gatewa
     page.open()  # a reload asks nothing
     assert not asked(page)
     assert page.script(STORED) == KEY
-    assert page.script("return localStorage.length + document.cookie.length") == 0
+    assert KEY not in page.script("return JSON.stringify(localStorage) + document.cookie")
     assert page.script("return document.getElementById('key').value") == "", "not left in the page"
     logged = [entry["message"] for entry in page.driver.get_log("browser")]
     assert not [line for line in [page.driver.current_url, *logged, *gateway.requests] if KEY in line]
@@ -172,20 +174,60 @@ def test_a_full_server_says_so_instead_of_a_lost_connection(visitor: PlaygroundP
     assert visitor.notice() == ""
 
 
-def test_without_https_the_page_says_what_to_do(visitor: PlaygroundPage, gateway: FakeGateway) -> None:
-    page = PlaygroundPage(visitor.driver, f"http://lan.test:{gateway.port}/")
-    page.visit()
-    assert page.script("return isSecureContext") is False
-    page.wait(lambda: page.driver.find_element("id", "insecure").is_displayed(), "told")
-    advice = page.text_of("insecure")
-    assert f"ssh -L {gateway.port}:localhost:{gateway.port} lan.test" in advice
-    assert page.driver.find_element("id", "tunnel-address").get_attribute("href") == gateway.url.replace(
-        "127.0.0.1", "localhost"
+def test_without_https_the_page_speaks_over_http_and_says_what_to_do(chromium: Chrome) -> None:
+    with GatewayHarness(**with_key()) as gateway:  # without keys it answers to this machine's names only
+        port = gateway.url.rsplit(":", 1)[1]
+        page = PlaygroundPage(chromium, f"http://lan.test:{port}/")
+        page.visit()
+        assert page.script("return isSecureContext") is False
+        enter(page, API_KEY)
+        page.wait(lambda: page.driver.find_element("id", "insecure").is_displayed(), "told")
+        advice = page.text_of("insecure")
+        assert f"ssh -L {port}:localhost:{port} lan.test" in advice
+        tunnel = page.driver.find_element("id", "tunnel-address").get_attribute("href")
+        assert tunnel == f"http://localhost:{port}/"
+        page.write("Heard at last.")
+        page.click("speak")
+        page.wait(lambda: page.phase() == "replaying", "all of it is here, and plays")
+        page.wait(lambda: page.phase() == "replayed", "to the end")
+        assert page.text_of("transcript-text") == "Heard at last."
+        assert page.notice() == ""
+        assert page.console_errors() == []
+        page.driver.find_element("link text", "put the server behind https").click()
+        page.wait(lambda: "Speech at once needs https" in page.driver.title, "the page that explains it")
+        page.leave()
+
+
+def test_a_link_brings_text_voice_and_settings_and_a_reload_keeps_changes(
+    page: PlaygroundPage, gateway: FakeGateway
+) -> None:
+    allowed = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    page.driver.execute_cdp_cmd("Browser.grantPermissions", allowed)
+    values = (
+        "const { text, voice, speed, source, versus } = document.getElementById('form').elements;"
+        "return [text.value, voice.value, speed.value, source.value, versus.value]"
     )
-    assert page.notice() == ""
-    page.click("speak")
-    assert page.script("return document.activeElement.id") == "insecure", "led back to the advice"
-    assert page.phase() == "idle"
-    assert gateway.sessions == {}, "no session for a page that cannot sound"
-    page.driver.find_element("link text", "put the server behind https").click()
-    page.wait(lambda: "Sound needs https" in page.driver.title, "the page that explains it")
+    page.let_a_model_write(40)
+    page.choose_voice("awb")
+    page.choose("versus", "slt")
+    page.choose("speed", "1.5")
+    page.write("Say “it & that”.\nTwice.")
+    chosen = page.script(values)
+    assert chosen == ["Say “it & that”.\nTwice.", "awb", "1.5", "llm", "slt"]
+    page.click("copy-link")
+    page.wait(lambda: page.text_of("copy-link") == "Link copied", "copied")
+    link = page.driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])")  # type: ignore[no-untyped-call]
+
+    page.open()
+    assert page.script(values)[1:] == ["slt", "", "typed", ""], "another visitor"
+    page.driver.get(link)  # the same page: only what is behind # changes
+    page.wait(lambda: page.script(values) == chosen, "as it was copied")
+    page.choose_voice("slt")
+    page.driver.refresh()
+    page.wait(lambda: page.connection() == "open", "again")
+    assert page.script(values) == [chosen[0], "slt", *chosen[2:]], "the change is kept, not the link's voice"
+    assert "#" not in page.driver.current_url
+    assert not [path for path in gateway.requests if "Twice" in path], "no server sees the text"
+    page.driver.get("about:blank")
+    page.driver.get(link.replace("voice=awb", "voice=gone"))
+    page.wait(lambda: page.text_of("voice-note") == "The voice gone is not on this server.", "told")
