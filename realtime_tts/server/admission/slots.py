@@ -100,7 +100,7 @@ class SlotCounts:
             self.tokens[owner.token] += 1
 
 
-class Grant(enum.Enum):
+class Grant(enum.StrEnum):
     """Answer to a request for a slot."""
 
     FREE = "free"  # the slot is granted

@@ -10,9 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from typing import Any
 
-from realtime_tts.config import Settings, build
 from realtime_tts.contract.watch import watch
 from realtime_tts.server.app import create_app
 from realtime_tts.server.host.handover import ConnectionReceiver
@@ -35,7 +33,7 @@ async def run(control: int, directory: str) -> None:
     listening = asyncio.create_task(link.listen(), name="listen to host")
     listening.add_done_callback(_host_is_gone)
     begin = link.begin
-    settings = build(Settings, {name: _tuples(value) for name, value in begin.settings.items()})
+    settings = begin.settings
     configure_logging(settings.server.log_level, settings.server.log_format)
     count_as(link.index)
     app = create_app(settings, EngineClient(link), link)
@@ -63,11 +61,6 @@ async def _report(link: HostLink, server: GatewayServer) -> None:
 
 def _host_is_gone(task: asyncio.Task[None]) -> None:
     os._exit(1)  # the workers end with the host, so no speech could be finished
-
-
-def _tuples(value: Any) -> Any:
-    """Return settings with tuples again: msgpack decodes them as lists."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import os
 import socket
@@ -12,28 +11,13 @@ from collections.abc import Callable
 
 from realtime_tts.errors import EngineLost, RealtimeTTSError
 from realtime_tts.server.admission.peers import Charge, Peers, owner_of
-from realtime_tts.server.admission.slots import Grant, Slot, SlotCounts, SlotRequest
+from realtime_tts.server.admission.slots import Slot, SlotCounts, SlotRequest
+from realtime_tts.server.host import messages
 from realtime_tts.server.host.handover import ConnectionSender
-from realtime_tts.server.host.messages import (
-    AdapterChanged,
-    Begin,
-    Message,
-    MessageDecoder,
-    PeerNews,
-    Report,
-    Serving,
-    SlotAnswer,
-    SlotsUsed,
-    VoicesChanged,
-    WorkerLost,
-    WorkerReady,
-    encode_or_log,
-)
 from realtime_tts.server.host.pause import pause
 from realtime_tts.workers.pool import COUNTED
 from realtime_tts.workers.recovery import DeviceReport
 
-_READ_BYTES = 256 * 1024
 _LOOK_EVERY_S = 0.02  # interval of checks for changes to report
 SIGN_OF_LIFE_S = 0.5
 
@@ -57,8 +41,7 @@ class HostLink(Peers):
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        decoder: MessageDecoder,
-        begin: Begin,
+        begin: messages.Begin,
         directory: str,
     ) -> None:
         super().__init__()
@@ -73,9 +56,8 @@ class HostLink(Peers):
         self.on_failed: Callable[[str], None] = lambda name: None
         self._reader, self._writer, self._directory = reader, writer, directory
         self._num_gateways = begin.num_gateways
-        self._decoder = decoder
         self._slot_requests: deque[tuple[Slot, asyncio.Future[None]]] = deque()  # without an answer yet
-        self._used = SlotsUsed(SlotCounts(), 0)  # as last reported
+        self._used = messages.SlotsUsed(SlotCounts(), 0)  # as last reported
         self._num_answers = 0
         self._count_slots: Callable[[], SlotCounts] = SlotCounts
         self._sender = ConnectionSender()
@@ -83,7 +65,6 @@ class HostLink(Peers):
         self._is_started = False
         self._charges: Counter[tuple[str, str, int]] = Counter()
         self._untold_adapters: Counter[str] = Counter()  # own changes without an echo yet, by name
-        self._early: list[Message] = []  # messages that were read together with the first one
 
     @classmethod
     async def open(cls, control: int, directory: str) -> HostLink:
@@ -93,16 +74,10 @@ class HostLink(Peers):
             EngineLost: the host is gone.
         """
         reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=control))
-        decoder, said = MessageDecoder(), list[Message]()
-        while not said:
-            if not (data := await reader.read(_READ_BYTES)):
-                raise EngineLost("the host process is gone")
-            said += decoder.feed(data)
-        begin = said.pop(0)
-        assert isinstance(begin, Begin)
-        link = cls(reader, writer, decoder, begin, directory)
-        link._early = said
-        return link
+        if (begin := await messages.read(reader)) is None:
+            raise EngineLost("the host process is gone")
+        assert isinstance(begin, messages.Begin)
+        return cls(reader, writer, begin, directory)
 
     # ---- Workers -------------------------------------------------------------------------------------------------
 
@@ -127,11 +102,11 @@ class HostLink(Peers):
         self._charges[charge.tenant, charge.token, charge.max_chars_per_minute] += charge.num_chars
 
     def voices_changed(self) -> None:
-        self._send(VoicesChanged())
+        self._send(messages.VoicesChanged())
 
     def adapter_changed(self, name: str, directory: str) -> None:
         self._untold_adapters[name] += 1
-        self._send(AdapterChanged(name, directory, self.index))
+        self._send(messages.AdapterChanged(name, directory, self.index))
 
     def give(self, session_id: str, connection: int, received: bytes) -> bool:
         owner = owner_of(session_id)
@@ -146,19 +121,15 @@ class HostLink(Peers):
 
     def serving(self, rows: dict[str, str]) -> None:
         """Tell the host that this gateway is ready for clients. `rows`: the rows to print at the start."""
-        self._send(Serving(rows))
+        self._send(messages.Serving(rows))
 
     async def listen(self) -> None:
         """Process the host's messages until the connection ends."""
-        for message in self._early:
+        while (message := await messages.read(self._reader)) is not None:
             self._take(message)
-        with contextlib.suppress(ConnectionError):
-            while data := await self._reader.read(_READ_BYTES):
-                for message in self._decoder.feed(data):
-                    self._take(message)
 
     async def report(
-        self, look: Callable[[], Report], count_slots: Callable[[], SlotCounts], connected: asyncio.Event
+        self, look: Callable[[], messages.Report], count_slots: Callable[[], SlotCounts], connected: asyncio.Event
     ) -> None:
         """Report to the host until cancelled.
 
@@ -188,36 +159,36 @@ class HostLink(Peers):
 
     def _report_slots(self) -> None:
         """Report the slots of this gateway if they have changed."""
-        used = SlotsUsed(self._count_slots(), self._num_answers)
+        used = messages.SlotsUsed(self._count_slots(), self._num_answers)
         if used != self._used:
             self._used = used
             self._send(used)
 
-    def _take(self, message: Message) -> None:
-        if isinstance(message, WorkerReady):
+    def _take(self, message: messages.Message) -> None:
+        if isinstance(message, messages.WorkerReady):
             self._paths[message.name] = message.path
             if self._is_started:
                 self.on_ready(message.name, message.path)
-        elif isinstance(message, WorkerLost):
+        elif isinstance(message, messages.WorkerLost):
             if self._paths.pop(message.name, None) is not None and self._is_started:
                 self.on_lost(message.name, None)
-        elif isinstance(message, PeerNews):
+        elif isinstance(message, messages.PeerNews):
             self.num_restarts, self.totals = message.num_restarts, dict(message.totals)
             self.devices, self.others = message.devices, message.counts
             for charge in message.charges:
                 self.listener.charged(charge)
-        elif isinstance(message, SlotAnswer):
+        elif isinstance(message, messages.SlotAnswer):
             slot, answered = self._slot_requests.popleft()
-            slot.grant = Grant(message.grant)
+            slot.grant = message.grant
             self._num_answers += 1
             if not answered.done():  # else the connection has ended
                 answered.set_result(None)
-        elif isinstance(message, VoicesChanged):
+        elif isinstance(message, messages.VoicesChanged):
             self.listener.voices_changed()
-        elif isinstance(message, AdapterChanged):
+        elif isinstance(message, messages.AdapterChanged):
             self._adapter_changed(message)
 
-    def _adapter_changed(self, message: AdapterChanged) -> None:
+    def _adapter_changed(self, message: messages.AdapterChanged) -> None:
         """Apply another gateway's change, unless a later one of this gateway is on its way.
 
         All gateways receive all changes in the host's order. A change that arrives before the echo of this gateway's
@@ -228,9 +199,9 @@ class HostLink(Peers):
         elif not self._untold_adapters[message.name]:
             self.listener.adapter_changed(message.name, message.directory)
 
-    def _send(self, message: Message) -> bool:
+    def _send(self, message: messages.Message) -> bool:
         """Send a message; return False if it cannot be encoded."""
-        data = encode_or_log(message)
+        data = messages.encode_or_log(message)
         if not self._writer.transport.is_closing():
             self._writer.write(data)
         return bool(data)

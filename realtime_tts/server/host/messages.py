@@ -1,22 +1,25 @@
-"""Messages between a host process and its gateways: msgpack, one array for each message."""
+"""Messages between a host process and its gateways: for each its length, then an array in msgpack."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
-from collections import Counter
-from typing import Any, get_args
+from typing import get_args
 
 import msgpack
+from pydantic import TypeAdapter
 
+from realtime_tts.config import Settings
 from realtime_tts.errors import WireError
 from realtime_tts.server.admission.peers import Charge
-from realtime_tts.server.admission.slots import SlotCounts, SlotRequest
+from realtime_tts.server.admission.slots import Grant, SlotCounts, SlotRequest
 from realtime_tts.server.logs import log_event
-from realtime_tts.workers.recovery import DeviceReport, DeviceState
+from realtime_tts.workers.recovery import DeviceReport
 
 logger = logging.getLogger(__name__)
 
+_LENGTH_BYTES = 4
 _MAX_BYTES = 16 * 1024 * 1024
 
 
@@ -25,9 +28,9 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Begin:
-    """First message. `settings`: values by name, as of `config.flatten`; `index`: of this gateway."""
+    """First message. `index`: of this gateway."""
 
-    settings: dict[str, Any]
+    settings: Settings
     worker_names: list[str]
     index: int
     num_gateways: int
@@ -61,9 +64,9 @@ class PeerNews:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SlotAnswer:
-    """Answer to a `SlotRequest`, in their order. `grant`: value of a `Grant`."""
+    """Answer to a `SlotRequest`, in their order."""
 
-    grant: str
+    grant: Grant
 
 
 # ---- gateway → host ----------------------------------------------------------------------------------------------
@@ -133,12 +136,12 @@ Message = (
     | VoicesChanged
     | AdapterChanged
 )
-_TYPES: dict[str, type[Any]] = {cls.__name__: cls for cls in get_args(Message)}
+_TYPES: dict[str, TypeAdapter[Message]] = {cls.__name__: TypeAdapter(cls) for cls in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:
     packed: bytes = msgpack.packb([type(message).__name__, _fields(message)], default=_fields)
-    return packed
+    return len(packed).to_bytes(_LENGTH_BYTES, "big") + packed
 
 
 def encode_or_log(message: Message) -> bytes:
@@ -154,34 +157,23 @@ def encode_or_log(message: Message) -> bytes:
         return b""
 
 
-def _fields(item: Any) -> dict[str, Any]:
+def _fields(item: object) -> dict[str, object]:
+    if not dataclasses.is_dataclass(item):
+        raise TypeError(f"{type(item).__name__} cannot be encoded")
     return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
 
 
-class MessageDecoder:
-    """Incremental: `feed` any split of the byte stream, get whole messages.
+async def read(reader: asyncio.StreamReader) -> Message | None:
+    """Return the next message; None at the end of the connection.
 
     Raises:
-        WireError: invalid data. The connection cannot be used afterwards.
+        WireError: invalid data.
     """
-
-    def __init__(self) -> None:
-        self._unpacker = msgpack.Unpacker(max_buffer_size=_MAX_BYTES)
-
-    def feed(self, data: bytes) -> list[Message]:
-        try:
-            self._unpacker.feed(data)
-            return [_message(*item) for item in self._unpacker]
-        except Exception as error:
-            raise WireError(f"what cannot be understood: {type(error).__name__}") from error
-
-
-def _message(name: str, fields: dict[str, Any]) -> Message:
-    if "charges" in fields:
-        fields["charges"] = [Charge(**charge) for charge in fields["charges"]]
-    if "counts" in fields:
-        fields["counts"] = SlotCounts(**{of: Counter(counts) for of, counts in fields["counts"].items()})
-    if "devices" in fields:
-        fields["devices"] = [DeviceReport(**{**raw, "state": DeviceState(raw["state"])}) for raw in fields["devices"]]
-    message: Message = _TYPES[name](**fields)
-    return message
+    try:
+        num_bytes = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
+        name, fields = msgpack.unpackb(await reader.readexactly(min(num_bytes, _MAX_BYTES)))
+        return _TYPES[name].validate_python(fields)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    except Exception as error:
+        raise WireError(f"invalid message: {type(error).__name__}") from error

@@ -31,22 +31,9 @@ from realtime_tts.server.admission.connection_limiter import Acceptor, Connectio
 from realtime_tts.server.admission.peers import Charge
 from realtime_tts.server.admission.quota import Quotas
 from realtime_tts.server.admission.slots import SlotRequest
+from realtime_tts.server.host import messages
 from realtime_tts.server.host.handover import ConnectionSender
 from realtime_tts.server.host.link import SIGN_OF_LIFE_S, receiver_path
-from realtime_tts.server.host.messages import (
-    AdapterChanged,
-    Begin,
-    Message,
-    MessageDecoder,
-    PeerNews,
-    Report,
-    Serving,
-    SlotsUsed,
-    VoicesChanged,
-    WorkerLost,
-    WorkerReady,
-    encode_or_log,
-)
 from realtime_tts.server.host.slot_table import SlotTable
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.run import Address, bind
@@ -59,7 +46,6 @@ from realtime_tts.workers.watchdog import Watchdog
 logger = logging.getLogger(__name__)
 
 GATEWAY_COMMAND = (sys.executable, "-m", "realtime_tts.server.host.gateway_process")
-_READ_BYTES = 256 * 1024
 _TELL_AFTER_S = 0.01  # changes within this time are sent together
 _HANG_S = 5.0
 _START_S = 60.0  # time limit for a gateway's first report
@@ -96,9 +82,9 @@ class _Gateway:
     def num_connections(self) -> int:
         return self.num_open + self.num_given - self.num_told
 
-    def send(self, message: Message) -> None:
+    def send(self, message: messages.Message) -> None:
         if self.writer is not None and not self.writer.transport.is_closing():
-            self.writer.write(encode_or_log(message))
+            self.writer.write(messages.encode_or_log(message))
 
     def forget(self) -> None:
         """Reset the state after the process has ended."""
@@ -296,8 +282,8 @@ class Host:
         if self._has_been_ready:  # a replacement must start even if an adapter can no longer be loaded
             engine = dataclasses.replace(engine, adapters=())
         gateway.send(
-            Begin(
-                settings=flatten(dataclasses.replace(self._settings, engine=engine)),
+            messages.Begin(
+                settings=dataclasses.replace(self._settings, engine=engine),
                 worker_names=self.workers.names,
                 index=gateway.index,
                 num_gateways=len(self._gateways),
@@ -306,9 +292,9 @@ class Host:
             )
         )
         for name, path in self._worker_paths.items():
-            gateway.send(WorkerReady(name, path))
+            gateway.send(messages.WorkerReady(name, path))
         for name in {**dict(engine.adapters), **self._adapters}:
-            gateway.send(AdapterChanged(name, self._adapters.get(name, ""), -1))
+            gateway.send(messages.AdapterChanged(name, self._adapters.get(name, ""), -1))
         self._tell(gateway)
 
     async def _converse(
@@ -318,11 +304,8 @@ class Host:
         await until_one_ends(self._listen(gateway, reader), self._watch(gateway), process.wait())
 
     async def _listen(self, gateway: _Gateway, reader: asyncio.StreamReader) -> None:
-        decoder = MessageDecoder()
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(_READ_BYTES):
-                for message in decoder.feed(data):
-                    self._take(gateway, message)
+        while (message := await messages.read(reader)) is not None:
+            self._take(gateway, message)
         if self._is_stopping:
             await asyncio.Event().wait()  # the process is shutting down
 
@@ -340,32 +323,32 @@ class Host:
                 log_event(logger, logging.ERROR, "gateway_silent", gateway=gateway.index)
                 return
 
-    def _take(self, gateway: _Gateway, message: Message) -> None:
-        if isinstance(message, Report):
+    def _take(self, gateway: _Gateway, message: messages.Message) -> None:
+        if isinstance(message, messages.Report):
             gateway.heard_at = asyncio.get_running_loop().time()
             gateway.num_told, gateway.num_open = message.num_given, message.num_open
             if message.charges:
                 self._charge(gateway, message.charges)
                 self._tell_soon()
             self._start_accepting()
-        elif isinstance(message, SlotsUsed):
+        elif isinstance(message, messages.SlotsUsed):
             self._slot_table.report(gateway.index, message)
             self._tell_soon()
         elif isinstance(message, SlotRequest):
             gateway.send(self._slot_table.answer(gateway.index, message))
-        elif isinstance(message, VoicesChanged):
+        elif isinstance(message, messages.VoicesChanged):
             for other in self._gateways:
                 if other is not gateway:
                     other.send(message)
-        elif isinstance(message, AdapterChanged):
+        elif isinstance(message, messages.AdapterChanged):
             self._adapter_changed(message)
-        elif isinstance(message, Serving):
+        elif isinstance(message, messages.Serving):
             gateway.is_serving = gateway.has_served = True
             if not self._has_been_ready and all(one.has_served for one in self._gateways):
                 self._has_been_ready = True
                 self._on_ready(self, message.rows)
 
-    def _adapter_changed(self, message: AdapterChanged) -> None:
+    def _adapter_changed(self, message: messages.AdapterChanged) -> None:
         if message.directory:
             self._adapters[message.name] = message.directory
         else:
@@ -392,7 +375,7 @@ class Host:
     def _tell(self, gateway: _Gateway) -> None:
         charges, gateway.untold = gateway.untold, Counter()
         gateway.send(
-            PeerNews(
+            messages.PeerNews(
                 [Charge(*owner, num_chars) for owner, num_chars in charges.items()],
                 self._slot_table.others(gateway.index),
                 self.workers.num_restarts,
@@ -444,12 +427,12 @@ class Host:
     def _worker_ready(self, name: str, path: str) -> None:
         self._worker_paths[name] = path
         for gateway in self._gateways:
-            gateway.send(WorkerReady(name, path))
+            gateway.send(messages.WorkerReady(name, path))
 
     def _worker_lost(self, name: str, error: RealtimeTTSError | None) -> None:
         self._worker_paths.pop(name, None)
         for gateway in self._gateways:
-            gateway.send(WorkerLost(name))
+            gateway.send(messages.WorkerLost(name))
         if not self._has_been_ready and not self._is_stopping and self.workers.all_have_failed:
             self._error = error or EngineStartError("no engine worker became ready; see its log")
             self.stop()

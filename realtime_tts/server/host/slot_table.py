@@ -51,7 +51,7 @@ class SlotTable:
             slot = SlotCounts()
             slot.add_socket(request.tenant, request.token)
             row.granted.append((row.num_answers, slot))
-        return SlotAnswer(found.value)
+        return SlotAnswer(found)
 
     def others(self, index: int) -> SlotCounts:
         """Return the slots that the peers of a gateway use."""

@@ -13,17 +13,17 @@ from unittest.mock import Mock
 
 import pytest
 
+from realtime_tts.config import Settings
 from realtime_tts.server.admission.slots import SlotCounts
 from realtime_tts.server.host.link import HostLink
 from realtime_tts.server.host.messages import (
     AdapterChanged,
     Begin,
     Charge,
-    Message,
-    MessageDecoder,
     PeerNews,
     Report,
     encode,
+    read,
 )
 from realtime_tts.server.host.process import _Gateway
 
@@ -36,22 +36,19 @@ class FakeHost:
     """The host's end of a gateway's connection."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader, self._decoder = reader, MessageDecoder()
-        self._heard: list[Message] = []
+        self._reader = reader
 
     async def hear(self, kind: type[Any]) -> Any:
         while True:
-            while self._heard:
-                if isinstance(message := self._heard.pop(0), kind):
-                    return message
-            self._heard += self._decoder.feed(await asyncio.wait_for(self._reader.read(65536), 20))
+            if isinstance(message := await asyncio.wait_for(read(self._reader), 20), kind):
+                return message
 
 
 @contextlib.asynccontextmanager
 async def linked(directory: Path) -> AsyncIterator[tuple[HostLink, FakeHost]]:
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_unix_connection(sock=ours)
-    writer.write(encode(Begin({}, [], 0, 1, "http://127.0.0.1:1", None)))
+    writer.write(encode(Begin(Settings(), [], 0, 1, "http://127.0.0.1:1", None)))
     link = await HostLink.open(theirs.detach(), str(directory))
     try:
         yield link, FakeHost(reader)

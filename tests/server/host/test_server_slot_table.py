@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter, deque
 
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from realtime_tts.errors import WireError
 from realtime_tts.server.admission.slots import Grant, SlotCounts, SlotRequest
-from realtime_tts.server.host.messages import MessageDecoder, SlotAnswer, SlotsUsed, encode
+from realtime_tts.server.host.messages import SlotAnswer, SlotsUsed, encode, read
 from realtime_tts.server.host.slot_table import SlotTable
 
 NUM_GATEWAYS = 4
@@ -31,7 +33,7 @@ def table() -> SlotTable:
 
 
 def take(table: SlotTable, index: int, request: SlotRequest) -> Grant:
-    return Grant(table.answer(index, request).grant)
+    return table.answer(index, request).grant
 
 
 def test_each_sees_the_sum_of_the_others(table: SlotTable) -> None:
@@ -89,11 +91,18 @@ def test_there_are_never_more_sessions_than_slots_however_late_reports_are(seed:
                 to_gateway[index].append(table.answer(index, message))
         elif step == 3 and to_gateway[index]:
             num_answers[index] += 1
-            held[index] += Grant(to_gateway[index].popleft().grant) is Grant.FREE
+            held[index] += to_gateway[index].popleft().grant is Grant.FREE
         assert sum(held) <= ROOM
 
 
-def test_counts_pass_between_processes() -> None:
+async def test_messages_pass_between_processes() -> None:
+    reader = asyncio.StreamReader()
     message = SlotsUsed(SlotCounts(Counter(a=2), Counter(a=1), tokens=Counter(t=3)), 7)
-    assert MessageDecoder().feed(encode(message)) == [message]
-    assert MessageDecoder().feed(encode(asked())) == [asked()]
+    for sent in (message, asked(), SlotAnswer(Grant.FREE)):
+        reader.feed_data(encode(sent))
+        assert await read(reader) == sent
+    reader.feed_data(b"\0\0\0\1\0")
+    with pytest.raises(WireError):
+        await read(reader)
+    reader.feed_eof()
+    assert await read(reader) is None
