@@ -24,8 +24,7 @@ from realtime_tts.contract.policy import ServingPolicy
 from realtime_tts.errors import Draining, EngineClosed, EngineLost, EngineStartError, InvalidRequest
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.adapters import AdapterRegistry
-from realtime_tts.speech.ahead import load_reader
-from realtime_tts.speech.defaults import SpeechDefaults
+from realtime_tts.speech.defaults import SpeechDefaults, load_reader
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
 from realtime_tts.speech.speaker import Piece, Speaker

@@ -13,12 +13,15 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import av
+import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 from av.codec import CodecContext
 
 from realtime_tts.audio.codecs import OPUS_COMPLEXITY, AudioFormat
-from realtime_tts.audio.dtx import SilenceGate
+from realtime_tts.audio.packets import QUIET_LEVEL
 
+HANGOVER_MS = 200
+REFRESH_MS = 400
 DECODER_RATE_HZ = 48_000
 EXPECTED_LOSS_PERCENT = 10  # packet loss that a FEC encoder is set to
 _OPUS_HEAD_PRE_SKIP = slice(10, 12)
@@ -89,3 +92,46 @@ def _open_encoder(audio_format: AudioFormat, complexity: int) -> AudioCodecConte
     }
     context.open()
     return context
+
+
+class SilenceGate:
+    """Discontinuous transmission (DTX): decides for one stream which packets hold only silence.
+
+    FFmpeg's libopus wrapper does not offer libopus' own DTX, so its rule is applied here, to packets already encoded:
+    after 200 ms of quiet a packet is cut down to its header (RFC 6716, section 3.2: frames of no bytes, which a decoder
+    conceals), and every 400 ms one is sent whole, so that both sides stay in step. There is still one packet per frame.
+
+    Args:
+        frame_ms: duration of each packet.
+    """
+
+    def __init__(self, frame_ms: int) -> None:
+        self._frame_ms = frame_ms
+        self._quiet_ms = 0
+        self._since_whole_ms = 0
+
+    def filter(self, pcm: bytes, packet: bytes) -> bytes:
+        """Return `packet`, or only its header if the s16le samples of it continue a silence."""
+        self._quiet_ms = self._quiet_ms + self._frame_ms if is_quiet(pcm) else 0
+        self._since_whole_ms += self._frame_ms
+        if self._quiet_ms <= HANGOVER_MS or self._since_whole_ms > REFRESH_MS:
+            self._since_whole_ms = 0
+            return packet
+        return header_only(packet)
+
+
+def is_quiet(pcm: bytes) -> bool:
+    """Return True if no s16le sample is louder than about -60 dBFS."""
+    samples = np.frombuffer(pcm, "<i2")
+    return not samples.size or bool(samples.max() <= QUIET_LEVEL and samples.min() >= -QUIET_LEVEL)
+
+
+def header_only(packet: bytes) -> bytes:
+    """Return an Opus packet of the same mode and duration whose frames are empty."""
+    toc = packet[0]
+    frame_count_code = toc & 3
+    if frame_count_code == 3:  # a count byte follows; its VBR and padding flags go
+        return bytes([toc, packet[1] & 0x3F])
+    if frame_count_code == 2:  # two frames of different sizes become two of the same
+        return bytes([toc & 0xFC | 1])
+    return bytes([toc])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import logging
 import os
@@ -19,7 +20,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from realtime_tts.errors import ConfigError, TooManyVoices, VoiceExists, VoiceNotFound
-from realtime_tts.speech.directory_use import DirectoryUse
 from realtime_tts.speech.records import Fields, RecordStore
 
 logger = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class VoiceStore(RecordStore):
         self.directory = directory
         self._latents, self._reserve = directory / "latents", directory / "reserve"
         self._seen = -1
-        self._use: DirectoryUse | None = None
+        self._use: int | None = None
         super().__init__(directory)
 
     def _prepare(self) -> None:
@@ -118,16 +118,34 @@ class VoiceStore(RecordStore):
     def close(self) -> None:
         super().close()
         if self._use is not None:
-            self._use.close()
+            os.close(self._use)
             self._use = None
 
     def use_with(self, consent: str) -> None:
-        """Hold the directory for servers with this setting `voice_consent`, until `close`.
+        """Hold the directory for servers with this setting `voice_consent`, until `close` or the process ends.
+
+        Without this check, a voice that one server takes without consent could be used through another server that
+        requires it.
 
         Raises:
-            ConfigError: a server with another one uses it now.
+            ConfigError: a server with another setting uses the directory now.
         """
-        self._use = DirectoryUse(self.directory, consent)
+        self._use = os.open(self.directory / "in-use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(self._use, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no server uses it
+                os.ftruncate(self._use, 0)
+                os.pwrite(self._use, consent.encode(), 0)
+            fcntl.flock(self._use, fcntl.LOCK_SH)
+        except OSError:  # a file system without locks
+            return
+        found = os.pread(self._use, 64, 0).decode(errors="replace")
+        if found != consent:
+            raise ConfigError(
+                f"a running server keeps its voices in {self.directory} with --voice-consent {found}, "
+                f"this one has {consent}: give both the same, or this one another --voices-dir",
+                field="voices_dir",
+            )
 
     # ---- reading -------------------------------------------------------------------------------------------------
 

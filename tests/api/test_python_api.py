@@ -419,6 +419,6 @@ def test_three_lines_speak_with_the_starter_voice() -> None:
 
 async def test_the_first_text_finds_its_rules_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
-    monkeypatch.setattr("realtime_tts.speech.ahead.compile_rules", lambda: compiled.append("rules"))
+    monkeypatch.setattr("realtime_tts.speech.defaults.compile_rules", lambda: compiled.append("rules"))
     async with AsyncTTS(workers=fake()):
         assert compiled == ["rules"]

@@ -8,8 +8,7 @@ import pytest
 from opus_decoder import OpusDecoder
 
 from realtime_tts.audio.codecs import FRAMES_MS, OPUS_COMPLEXITY, OPUS_RATES_HZ, AudioFormat
-from realtime_tts.audio.dtx import header_only
-from realtime_tts.audio.opus import OpusEncoder, _open_encoder
+from realtime_tts.audio.opus import OpusEncoder, _open_encoder, header_only
 from realtime_tts.audio.pipeline import AudioPipeline
 from tests.support.single_packets import single_packets
 

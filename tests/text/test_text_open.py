@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from realtime_tts.text.characters import is_mark
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.rules.reach import ReachingPattern, reaching
+from realtime_tts.text.rules.base import ReachingPattern, reaching
 
 SPELLING = table.SPELLING
 NORMALIZERS = st.sampled_from(

@@ -13,7 +13,7 @@ import sys
 import anyio
 from starlette.concurrency import run_in_threadpool
 
-from realtime_tts.speech.ahead import load_reader
+from realtime_tts.speech.defaults import load_reader
 
 
 async def prefetch() -> None:

@@ -12,18 +12,55 @@ import regex
 from realtime_tts.text.boundaries import word_opens_sentence
 from realtime_tts.text.characters import is_hangul, is_unspaced
 from realtime_tts.text.lexicon import LexiconChain, Respelt
-from realtime_tts.text.rules.reach import ReachingPattern, reaching
 from realtime_tts.text.rules.script import Script
 
+_NOT_ANCHORS = re.compile(r"\\[^bBAZ]|\[\^?\]?(?:\\.|[^\]\\])*\]")
+_ANCHOR = re.compile(r"\\[bBAZ]|[\^$]")
 _LOOK_BACK = 32
 _PREVIOUS_WORD = re.compile(r"([^\W\d_]+(?:['.][^\W\d_]+)*)\W*\Z")
+POSSESSIVE = "'s"  # joins the word before it: "2025's"
+
+
+def reaching(pattern: str) -> regex.Pattern[str]:
+    """Return a pattern that has a partial match where an attempt to match `pattern` reads beyond the end of the text.
+
+    Text that is still being written may be spoken only as far as its reading is settled: "$5" may become "$5 million".
+    A pattern that fails after its last piece tries every way to match.
+
+    Raises:
+        ValueError: `pattern` has an anchor, which does not read the character beside it; use a look-ahead.
+    """
+    if (anchor := _ANCHOR.search(_NOT_ANCHORS.sub("", pattern))) is not None:
+        raise ValueError(f"anchor {anchor.group()} in {pattern}")
+    return regex.compile(f"(?:{pattern})(*FAIL)")
+
+
+class ReachingPattern:
+    """Pattern that also tells whether the text after it could change its match."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = re.compile(pattern)
+
+    def match(self, text: str, index: int) -> re.Match[str] | None:
+        return self._pattern.match(text, index)
+
+    def reaches_end(self, text: str, index: int) -> bool:
+        return self._to_end.match(text, index, partial=True) is not None
+
+    def compile(self) -> None:
+        """Compile the pattern of `reaches_end` now instead of at its first use."""
+        _ = self._to_end
+
+    @cached_property
+    def _to_end(self) -> regex.Pattern[str]:
+        return reaching(self._pattern.pattern)
+
+
 _NEXT_WORD = ReachingPattern(r"[ ]{1,3}[\"'(]?([^\W_][\w']{0,20})")
 _SHOUT_BEFORE = 48
 _SHOUT_AFTER = ReachingPattern(r"\S{1,48}(?:\s{1,3}\S{1,24}){0,2}")  # the word and the two after it
 
 REACHING = (_NEXT_WORD, _SHOUT_AFTER)
-
-POSSESSIVE = "'s"  # joins the word before it: "2025's"
 
 
 class SpokenToken(NamedTuple):

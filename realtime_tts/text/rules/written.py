@@ -9,9 +9,8 @@ import unicodedata
 
 from realtime_tts.text.characters import has_content, is_mark, is_sign, is_unspaced
 from realtime_tts.text.rules import symbols, web
-from realtime_tts.text.rules.base import RuleList, Scan, SpokenToken
+from realtime_tts.text.rules.base import ReachingPattern, RuleList, Scan, SpokenToken
 from realtime_tts.text.rules.pauses import pause_token
-from realtime_tts.text.rules.reach import ReachingPattern
 from realtime_tts.text.rules.words import grapheme_end, word_end
 
 MARKUP = RuleList((*web.MARKUP_RULES, *symbols.MARKUP_RULES))
