@@ -48,7 +48,7 @@ def ok(body: bytes) -> bytes:
         (b"", client.ConnectionFailed),
         (b"no HTTP at all\r\n\r\n", client.ConnectionFailed),
         (b"HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n{}", client.ProtocolError),
-        (b"HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\n{}", client.ConnectionFailed),
+        (b"HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\n{}", client.Overloaded),
         (b"HTTP/1.1 201 Created\r\nX: " + b"x" * 100_000 + b"\r\n\r\n", client.ConnectionFailed),
         (ok(b"no JSON"), client.ProtocolError),
         (ok(b"[]"), client.ProtocolError),
@@ -57,7 +57,7 @@ def ok(body: bytes) -> bytes:
         (ok(b'{"id": 5}'), client.ProtocolError),
         (ok(b'{"id": "v", "warnings": [5]}'), client.ProtocolError),
         (ok(b'{"id": "' + b"v" * MAX_ANSWER_BYTES + b'"}'), client.ProtocolError),
-        (b"HTTP/1.1 503 Busy\r\nContent-Length: 100000\r\n\r\n" + b"[" * 100_000, client.ConnectionFailed),
+        (b"HTTP/1.1 503 Busy\r\nContent-Length: 100000\r\n\r\n" + b"[" * 100_000, client.Overloaded),
     ],
     ids=lambda value: repr(value[:30]) if isinstance(value, bytes) else "",
 )

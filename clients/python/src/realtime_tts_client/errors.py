@@ -22,6 +22,10 @@ RealtimeTTSError
 
 from __future__ import annotations
 
+import json
+import re
+
+_SECONDS = re.compile(r"[0-9]{1,9}")
 _BY_CODE: dict[str, type[ServerError]] = {}
 
 
@@ -77,14 +81,21 @@ class MissingDependency(RealtimeTTSError):
 
 
 class ServerError(RealtimeTTSError):
+    """Error of the server.
+
+    Attributes:
+        http_status: status of this kind of error over HTTP; None for a kind of a later version.
+    """
+
     code = "server_error"
+    http_status: int | None = None
 
     def __init_subclass__(cls) -> None:
         _BY_CODE[cls.code] = cls
 
 
 class InvalidRequest(ServerError):
-    code = "invalid_request"
+    code, http_status = "invalid_request", 400
 
 
 class InvalidMessage(InvalidRequest):
@@ -92,11 +103,11 @@ class InvalidMessage(InvalidRequest):
 
 
 class VoiceNotFound(InvalidRequest):
-    code = "voice_not_found"
+    code, http_status = "voice_not_found", 404
 
 
 class AdapterNotFound(InvalidRequest):
-    code = "adapter_not_found"
+    code, http_status = "adapter_not_found", 404
 
 
 class BadLexicon(InvalidRequest):
@@ -108,11 +119,11 @@ class BadSSML(InvalidRequest):
 
 
 class TextTooLong(InvalidRequest):
-    code = "text_too_long"
+    code, http_status = "text_too_long", 413
 
 
 class RequestTooLarge(InvalidRequest):
-    code = "request_too_large"
+    code, http_status = "request_too_large", 413
 
 
 class UnsupportedAudioFormat(InvalidRequest):
@@ -124,19 +135,19 @@ class UnsupportedLanguage(InvalidRequest):
 
 
 class ContextClosed(InvalidRequest):
-    code = "context_closed"
+    code, http_status = "context_closed", 409
 
 
 class Unauthorized(ServerError):
-    code = "unauthorized"
+    code, http_status = "unauthorized", 401
 
 
 class Forbidden(ServerError):
-    code = "forbidden"
+    code, http_status = "forbidden", 403
 
 
 class LimitExceeded(ServerError):
-    code = "limit_exceeded"
+    code, http_status = "limit_exceeded", 429
 
 
 class TooManyContexts(LimitExceeded):
@@ -156,35 +167,35 @@ class TooManyErrors(LimitExceeded):
 
 
 class SessionNotFound(ServerError):
-    code = "session_not_found"
+    code, http_status = "session_not_found", 404
 
 
 class ResumeGap(ServerError):
-    code, retryable = "resume_gap", True
+    code, http_status, retryable = "resume_gap", 410, True
 
 
 class SlowConsumer(ServerError):
-    code = "slow_consumer"
+    code, http_status = "slow_consumer", 408
 
 
 class Overloaded(ServerError):
-    code, retryable = "overloaded", True
+    code, http_status, retryable = "overloaded", 503, True
 
 
 class Draining(ServerError):
-    code, retryable = "draining", True
+    code, http_status, retryable = "draining", 503, True
 
 
 class EngineError(ServerError):
-    code = "engine_error"
+    code, http_status = "engine_error", 500
 
 
 class EngineLost(EngineError):
-    code, retryable = "engine_lost", True
+    code, http_status, retryable = "engine_lost", 503, True
 
 
 class EngineOutOfMemory(EngineError):
-    code, retryable = "engine_out_of_memory", True
+    code, http_status, retryable = "engine_out_of_memory", 503, True
 
 
 class NumericalError(EngineError):
@@ -215,9 +226,22 @@ def error_from_code(
     )
 
 
-def error_from_status(status: int, message: str) -> RealtimeTTSError:
-    """Return the error for a handshake answer without one of the server's codes (from a proxy, for example)."""
-    cls = _BY_STATUS.get(status)
-    if cls is None:
-        return ConnectionFailed(message, retryable=status >= 500)
-    return cls(message, retryable=status in (429, 503))
+def error_from_answer(status: int, body: bytes | bytearray, retry_after: str = "") -> RealtimeTTSError:
+    """Return the error for an HTTP answer, of the server or of a proxy before it."""
+    message = f"the server answered {status}"
+    error: RealtimeTTSError
+    try:
+        problem = json.loads(body)
+        error = error_from_code(
+            str(problem["code"]),
+            str(problem.get("message", message)),
+            retryable=problem.get("retryable") is True,
+            field=problem.get("field"),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        if status in _BY_STATUS:
+            error = _BY_STATUS[status](message, retryable=status in (429, 503))
+        else:
+            error = ConnectionFailed(message, retryable=status >= 500)
+    error.retry_after_s = float(retry_after) if _SECONDS.fullmatch(retry_after) else None
+    return error

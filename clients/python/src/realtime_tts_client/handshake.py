@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from dataclasses import dataclass, field
@@ -11,21 +10,14 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_websocket
 from websockets.exceptions import InvalidStatus, WebSocketException
-from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
-from realtime_tts_client.errors import (
-    ConnectionFailed,
-    RealtimeTTSError,
-    error_from_code,
-    error_from_status,
-)
+from realtime_tts_client.errors import ConnectionFailed, error_from_answer
 from realtime_tts_client.wire import SUBPROTOCOL
 
 STREAM_PATH = "/v1/stream"
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 _KEY = re.compile(r"[!-~]+")  # characters of a header value, without blanks
-_SECONDS = re.compile(r"[0-9]{1,9}")
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
 
@@ -65,7 +57,9 @@ class Endpoint:
                 compression=None,  # audio is already compressed; deflate would only add delay
             )
         except InvalidStatus as error:
-            raise refusal(error.response) from error
+            answer = error.response
+            retry_after = answer.headers.get("Retry-After", "")
+            raise error_from_answer(answer.status_code, answer.body or b"", retry_after) from error
         except (OSError, WebSocketException, EOFError, ImportError) as error:  # that: a SOCKS proxy
             raise ConnectionFailed(f"no connection to {self._shown}: {error or type(error).__name__}") from error
 
@@ -107,17 +101,3 @@ def _with_query(url: str, key: str, value: str | None) -> str:
     if value is None or any(name == key for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
         return url
     return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, f"{key}={quote(value)}")))))
-
-
-def refusal(response: Response) -> RealtimeTTSError:
-    """Return the error for a handshake answer that is not an upgrade."""
-    message = f"the server answered {response.status_code}"
-    try:
-        body = json.loads(response.body or b"")
-        error: RealtimeTTSError = error_from_code(str(body["code"]), str(body.get("message", message)))
-        error.retryable = body.get("retryable") is True
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        error = error_from_status(response.status_code, message)
-    retry_after = response.headers.get("Retry-After", "")
-    error.retry_after_s = float(retry_after) if _SECONDS.fullmatch(retry_after) else None
-    return error

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import http.client
-import json
 import logging
 import secrets
-import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +15,7 @@ from realtime_tts_client.errors import (
     ConnectionFailed,
     InvalidRequest,
     ProtocolError,
-    RealtimeTTSError,
-    error_from_code,
+    error_from_answer,
 )
 from realtime_tts_client.wire import Fields
 
@@ -103,35 +100,24 @@ def _content(file: str | Path | bytes) -> bytes:
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from error
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Handler that follows no redirects, so that only the named server gets the recordings and the key."""
+class _EachStatus(urllib.request.HTTPErrorProcessor):
+    """Processor that returns each answer, so that no redirect is followed: only the named server gets the recordings
+    and the key."""
 
-    def redirect_request(self, *_: Any) -> None:
-        return None
+    def http_response(self, request: urllib.request.Request, response: Any) -> Any:
+        return response
+
+    https_response = http_response
 
 
 def _ask(request: urllib.request.Request) -> bytes:
     try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_S) as response:
+        with urllib.request.build_opener(_EachStatus).open(request, timeout=_TIMEOUT_S) as response:
             body = bytes(response.read(MAX_ANSWER_BYTES + 1))
-    except urllib.error.HTTPError as error:
-        with error:
-            raise _refusal(error) from error
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise ConnectionFailed(f"no answer from {request.full_url}: {error!r}") from error
+    if response.status >= 300:
+        raise error_from_answer(response.status, body)
     if len(body) > MAX_ANSWER_BYTES:
         raise ProtocolError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
     return body
-
-
-def _refusal(answer: urllib.error.HTTPError) -> RealtimeTTSError:
-    try:
-        problem = json.loads(answer.read(MAX_ANSWER_BYTES))
-        return error_from_code(
-            str(problem["code"]),
-            str(problem["message"]),
-            retryable=problem.get("retryable") is True,
-            field=problem.get("field"),
-        )
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, http.client.HTTPException):
-        return ConnectionFailed(f"the server answered {answer.code}", retryable=answer.code >= 500)

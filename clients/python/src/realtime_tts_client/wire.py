@@ -7,7 +7,7 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from realtime_tts_client.errors import ProtocolError
 from realtime_tts_client.types import AudioFormat, Word
@@ -16,6 +16,7 @@ SUBPROTOCOL = "realtime-tts.v1"
 AUDIO_HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number, sequence, pts in samples
 _VERSION = 1
 _KIND_AUDIO = 1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,14 @@ class Fields:
             raise ProtocolError("a text frame is not a JSON object")
         return cls(values)
 
-    def text(self, name: str) -> str:
+    def _typed(self, name: str, kind: type[T], what: str) -> T:
         value = self._values.get(name)
-        if not isinstance(value, str):
-            raise ProtocolError(f"{name} is not a string")
+        if not isinstance(value, kind):
+            raise ProtocolError(f"{name} is not {what}")
         return value
+
+    def text(self, name: str) -> str:
+        return self._typed(name, str, "a string")
 
     def optional_text(self, name: str) -> str | None:
         return None if self._values.get(name) is None else self.text(name)
@@ -109,16 +113,13 @@ class Fields:
         return self._values.get(name) is True
 
     def object(self, name: str) -> Fields:
-        value = self._values.get(name)
-        if not isinstance(value, dict):
-            raise ProtocolError(f"{name} is not an object")
-        return Fields(value)
+        return Fields(self._typed(name, dict, "an object"))
 
     def objects(self, name: str) -> list[Fields]:
-        value = self._values.get(name)
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        items = self._typed(name, list, "a list of objects")
+        if not all(isinstance(item, dict) for item in items):
             raise ProtocolError(f"{name} is not a list of objects")
-        return [Fields(item) for item in value]
+        return [Fields(item) for item in items]
 
     def audio_format(self, name: str) -> AudioFormat:
         values = self.object(name)._values
