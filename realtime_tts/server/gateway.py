@@ -38,6 +38,7 @@ from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.dictionaries import Dictionaries
 from realtime_tts.speech.encoders import Encoders
 from realtime_tts.speech.lexicons import Lexicons
+from realtime_tts.speech.records import RecordStore
 from realtime_tts.speech.voice_store import open_store
 from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers.client import EngineClient
@@ -62,8 +63,8 @@ class Gateway:
         self.voices.on_stored = self.peers.voices_changed
         self.adapters = AdapterRegistry(engine, _directory(settings.engine.adapters_dir))
         self.adapters.on_changed = self.peers.adapter_changed
-        self.consents = Consents(self._store)
-        self.dictionaries = Dictionaries(self._store)
+        self._records = self._store or RecordStore()
+        self.consents, self.dictionaries = Consents(self._records), Dictionaries(self._records)
         self.voice_making = VoiceMaking()
         self.making_previews: SharedJobs[bytes] = SharedJobs()
         self.previews = Previews(None if self._store is None else self._store.directory / "previews")
@@ -148,8 +149,7 @@ class Gateway:
         await self._upkeep.stop()
         await self.engine.close()
         self.encoders.close()
-        if self._store is not None:
-            self._store.close()
+        self._records.close()
 
     def _voice_removed(self, voice_id: str) -> None:
         self.previews.forget(voice_id)

@@ -28,7 +28,7 @@ class Consents(TenantRecords[RecordedConsent]):
 
     kind, limit, full, missing, field = "consent", 1000, TooManyVoices, ConsentNotFound, "consent"
 
-    def __init__(self, store: RecordStore | None = None) -> None:
+    def __init__(self, store: RecordStore) -> None:
         super().__init__(RecordedConsent, store)
 
     async def add(self, name: str, language: str, recording_sha256: str, tenant: str = "") -> RecordedConsent:

@@ -33,7 +33,7 @@ class Dictionaries(TenantRecords[Dictionary]):
     kind, limit, full = "dictionary", 100, InvalidRequest
     missing, field = DictionaryNotFound, "pronunciation_dictionary_id"
 
-    def __init__(self, store: RecordStore | None = None) -> None:
+    def __init__(self, store: RecordStore) -> None:
         super().__init__(Dictionary, store)
 
     async def add(self, name: str, entries: Iterable[Entry], tenant: str = "", description: str = "") -> Dictionary:

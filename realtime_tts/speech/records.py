@@ -187,8 +187,8 @@ class TenantRecords(Generic[R]):
     missing: ClassVar[type[RealtimeTTSError]]
     field: ClassVar[str]  # of requests, that names a record
 
-    def __init__(self, make: Callable[..., R], store: RecordStore | None) -> None:
-        self._make, self._store = make, store or RecordStore()
+    def __init__(self, make: Callable[..., R], store: RecordStore) -> None:
+        self._make, self._store = make, store
 
     async def all_of(self, tenant: str = "", record_id: str | None = None) -> list[R]:
         """Return the records of a tenant, oldest first; with `record_id` this one alone."""
