@@ -240,8 +240,6 @@ class Done(TextCounts):
     num_samples: int = 0
     prefill_positions: int = 0
     cached_positions: int = 0
-    queue_ms: float = 0.0
-    first_audio_ms: float = 0.0
     text_wait_ms: float = 0.0  # time without audio for its listener because text was missing
 
 
@@ -308,7 +306,6 @@ class Stats(TextCounts):
     step_ms: float = 0.0  # mean duration of the latest steps
     busy_ms: float = 0.0  # total duration of all steps
     gap_ms: float = 0.0  # total time in which the device was idle while streams waited for it
-    extension_ms: float = 0.0  # share of `busy_ms`, estimated from the positions
     # Measured duration of a step: a fixed part, a part for each stream, a part for each position.
     fixed_ms: float = 5.0
     stream_ms: float = 0.5

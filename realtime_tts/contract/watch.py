@@ -6,14 +6,14 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TypeVar
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-def watch(work: Coroutine[Any, Any, T], name: str, on_failed: Callable[[], None]) -> asyncio.Task[T]:
+def watch(work: Coroutine[object, None, T], name: str, on_failed: Callable[[], None]) -> asyncio.Task[T]:
     """Run `work` as a task whose failure is reported: it is logged once, and `on_failed` is called.
 
     A return and a cancellation are not failures. The caller must keep the task: the loop holds only a weak reference.

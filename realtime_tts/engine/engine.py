@@ -109,7 +109,6 @@ class Engine:
         self.continuity = Continuity(loaded)
         self.num_steps = 0
         self.busy_s = 0.0  # time of all steps together
-        self.extension_s = 0.0  # part of it for reading texts again after they grew
         self.gap_s = 0.0  # idle time of the device between steps while streams waited
         self._faults: collections.Counter[str] = collections.Counter()  # of all segments, as in `EndDetector.faults`
         self.is_draining = False
@@ -217,12 +216,11 @@ class Engine:
     def _count_step(self, plan: StepPlan, elapsed_s: float) -> None:
         self.num_steps += 1
         self.busy_s += elapsed_s
-        self.extension_s += min(elapsed_s, self.scheduler.cost.positions_s(plan.num_extended_positions))
         self._step_times_s.append(elapsed_s)
 
     def reset_statistics(self) -> None:
         """Reset counters, times and cached prefixes, but keep the cost of a step; no request may be running."""
-        self.num_steps, self.busy_s, self.extension_s, self.gap_s = 0, 0.0, 0.0, 0.0
+        self.num_steps, self.busy_s, self.gap_s = 0, 0.0, 0.0
         self._faults.clear()
         self._step_times_s.clear()
         self.scheduler = Scheduler(self.config, self._prepare, StepCost(*self.scheduler.cost.weights))
@@ -443,8 +441,6 @@ class Engine:
         if finished.reason is not FinishReason.CANCELLED:
             spoken = segment.patches[: detector.num_sound] if detector.faults["ends_cut"] else segment.patches
             self.continuity.spoken(request.context_id, segment.text, segment.voice, spoken)
-        started_s = request.arrived_s if request.started_s is None else request.started_s
-        first_s = request.arrived_s if request.first_audio_s is None else request.first_audio_s
         self.emit(
             frames.Done(
                 request.request_id,
@@ -453,8 +449,6 @@ class Engine:
                 num_samples=segment.num_samples,
                 prefill_positions=request.num_prefill,
                 cached_positions=request.num_cached,
-                queue_ms=1000 * (started_s - request.arrived_s),
-                first_audio_ms=1000 * (first_s - request.arrived_s),
                 extensions=request.num_extensions,
                 extended_positions=request.num_extended_positions,
                 text_waits=request.num_text_waits,
@@ -499,7 +493,6 @@ class Engine:
             position_ms=1000 * position_s,
             extensions=scheduler.num_extensions,
             extended_positions=scheduler.num_extended_positions,
-            extension_ms=1000 * self.extension_s,
             text_waits=scheduler.num_text_waits,
             **cast(TextFaults, self._faults),
         )

@@ -23,7 +23,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -90,7 +89,7 @@ class Worker:
             self._loop.add_signal_handler(number, self.leave)
         self._thread.submit(self._run_engine)
         parts = {"receive": self._receive(reader), "beat": self._beat(), "finish": self._finished.wait()}
-        tasks: list[asyncio.Task[Any]] = [watch(part, name, self._finished.set) for name, part in parts.items()]
+        tasks: list[asyncio.Task[object]] = [watch(part, name, self._finished.set) for name, part in parts.items()]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:

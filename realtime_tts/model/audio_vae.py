@@ -7,7 +7,7 @@ decode. Weight norm is folded at load (`checkpoint`). Latents are time-major out
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -250,9 +250,9 @@ class VAEDecoder(nn.Module):
 class FusedStream(Protocol):
     """Replacement for a streamed decode: see `AudioVAE.fused`."""
 
-    def new_state(self, num_slots: int, device: torch.device | str) -> Any: ...
+    def new_state(self, num_slots: int, device: torch.device | str) -> StreamState: ...
 
-    def decode_stream(self, z: Tensor, state: Any, slots: Tensor | None = None) -> Tensor: ...
+    def decode_stream(self, z: Tensor, state: StreamState, slots: Tensor | None = None) -> Tensor: ...
 
 
 class AudioVAE(nn.Module):

@@ -9,7 +9,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from realtime_tts.errors import CheckpointError
 from realtime_tts.model.config import AudioVAEConfig, ModelConfig, RopeConfig, TransformerConfig
@@ -47,7 +47,7 @@ def read_config(path: str | Path) -> ModelConfig:
     return parse_config(raw)
 
 
-def parse_config(raw: Any) -> ModelConfig:
+def parse_config(raw: object) -> ModelConfig:
     """Return the model's shape from a parsed config.json. Raises as `read_config`."""
     section = _Section("", raw)
     architecture = str(section.get("architecture", "voxcpm")).lower()
@@ -71,13 +71,13 @@ class _Section:
     Where a default is given, a missing key and an explicit null mean it; without one they are errors.
     """
 
-    def __init__(self, name: str, raw: Any) -> None:
+    def __init__(self, name: str, raw: object) -> None:
         if not isinstance(raw, Mapping):
             raise CheckpointError(f"config.json: {name.rstrip('.') or 'the whole'} is not an object")
         self._name, self._raw = name, raw
         self._unread = {key for key in raw if not {key, f"{name}{key}"} & _IGNORED_KEYS}
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> object:
         self._unread.discard(key)
         value = self._raw.get(key)
         if value is None and default is None:
@@ -116,7 +116,7 @@ class _Section:
             raise self.wrong(key, f"one of {', '.join(choices)}", value)
         return str(value)
 
-    def section(self, key: str, default: Mapping[str, Any] | None = None) -> _Section:
+    def section(self, key: str, default: Mapping[str, object] | None = None) -> _Section:
         return _Section(f"{self._name}{key}.", self.get(key, default))
 
     def skip(self, *keys: str) -> None:
@@ -127,26 +127,26 @@ class _Section:
         for key in sorted(self._unread):
             logger.warning("config.json: unknown key %s%s is ignored", self._name, key)
 
-    def wrong(self, key: str, what: str, value: Any) -> CheckpointError:
+    def wrong(self, key: str, what: str, value: object) -> CheckpointError:
         return CheckpointError(f"config.json: {self._name}{key} must be {what}, not {value!r:.40}")
 
-    def _count(self, key: str, value: Any) -> int:
+    def _count(self, key: str, value: object) -> int:
         if not _is_number(value) or not 1 <= value <= _MAX_COUNT or value != int(value):
             raise self.wrong(key, f"a whole number from 1 to {_MAX_COUNT}", value)
         return int(value)
 
-    def _number(self, key: str, value: Any) -> float:
+    def _number(self, key: str, value: object) -> float:
         if not _is_number(value) or not 0 < value <= sys.float_info.max:
             raise self.wrong(key, "a finite number above 0", value)
         return float(value)
 
-    def _list(self, key: str, value: Any) -> Sequence[Any]:
+    def _list(self, key: str, value: object) -> Sequence[object]:
         if not isinstance(value, (list, tuple)) or not value:
             raise self.wrong(key, "a list that is not empty", value)
         return value
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

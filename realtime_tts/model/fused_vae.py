@@ -12,26 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from realtime_tts.model.audio_vae import AudioVAE
+from realtime_tts.model.audio_vae import AudioVAE, StreamState
 from realtime_tts.model.kernels.vae import StreamRows
 
 _WHOLE_CHANNELS = 128  # up to this number, a residual unit is one kernel
 _MIN_CHANNELS = 16
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FlatState:
-    """Left contexts of every convolution, [num_slots, values], half precision."""
-
-    values: Tensor
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return (self.values,)
-
-    def reset(self, slots: Tensor) -> None:
-        """Reset `slots` [n] int64 for new streams."""
-        self.values.index_fill_(0, slots, 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,18 +84,19 @@ class FusedDecoder:
         self._blocks.append(_Block(offset, up.upsampling, before, weight, tuple(made), whole))
         return pending
 
-    def new_state(self, num_slots: int, device: torch.device | str) -> FlatState:
-        return FlatState(torch.zeros(num_slots, self._total, device=device, dtype=self._dtype))
+    def new_state(self, num_slots: int, device: torch.device | str) -> StreamState:
+        """Return left contexts of every convolution in one tensor, [num_slots, values], half precision."""
+        return StreamState((torch.zeros(num_slots, self._total, device=device, dtype=self._dtype),))
 
-    def decode_stream(self, z: Tensor, state: FlatState, slots: Tensor | None = None) -> Tensor:
+    def decode_stream(self, z: Tensor, state: StreamState, slots: Tensor | None = None) -> Tensor:
         """Return the same as `AudioVAE.decode_stream`, for whole patches."""
         if slots is None:
             slots = torch.arange(z.shape[0], device=z.device)
         parts = [self._decode(part.contiguous(), state, slots) for part in z.float().split(self._patch_frames, dim=1)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
-    def _decode(self, z: Tensor, state: FlatState, slots: Tensor) -> Tensor:
-        rows, length = StreamRows(state.values, slots), z.shape[1]
+    def _decode(self, z: Tensor, state: StreamState, slots: Tensor) -> Tensor:
+        rows, length = StreamRows(state.tensors[0], slots), z.shape[1]
         x = torch.addmm(self._mix[1], rows.first(z, *self._first), self._mix[0])
         for block in self._blocks:
             x = rows.before_upsample(x, block.offset, length, *block.before)

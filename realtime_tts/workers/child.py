@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Coroutine
-from typing import Any
 
 Process = asyncio.subprocess.Process
 
 
-async def until_one_ends(*parts: Coroutine[Any, Any, object]) -> None:
+async def until_one_ends(*parts: Coroutine[object, None, object]) -> None:
     """Run all as tasks until the first ends, and cancel the others. Raises the first one's exception."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 import torch
+from block_pools import check_pool
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
@@ -59,7 +60,7 @@ def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel)
     before_s, fresh = engine.scheduler.cost.step_s(1, 0), engine.stats()
     warm_up(engine)
     pool = engine.scheduler.pool
-    pool.check()
+    check_pool(pool)
     assert (pool.num_available, pool.num_cached) == (pool.num_blocks, 0)
     assert (engine.scheduler.num_contexts, engine.num_steps, len(engine.continuity)) == (0, 0, 0)
     cost = engine.scheduler.cost

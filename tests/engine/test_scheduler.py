@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 import pytest
+from block_pools import check_pool
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -428,7 +429,7 @@ def test_two_thousand_sessions_within_capacity_start_soon_and_never_stall(per_se
     assert sorted(simulation.ttfa_s)[1900] < 0.1
     assert not simulation.stalled
     pool = simulation.scheduler.pool
-    pool.check()
+    check_pool(pool)
     assert pool.num_available == pool.num_blocks
     assert simulation.scheduler.num_free_slots == 600
 
@@ -677,7 +678,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_leaks(self) -> None:
         scheduler = self.scheduler
-        scheduler.pool.check()
+        check_pool(scheduler.pool)
         assert set(scheduler._requests) == self.accepted - self.ended
         held = {block for request in scheduler._active.values() for block in request.blocks}
         assert scheduler.pool.num_available == 14 - len(held)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from block_pools import check_pool
 
 from realtime_tts.engine.core.block_pool import chain_hashes, prefix_root
 from realtime_tts.engine.core.request import Finished, FinishReason, Request, Status, StepFlags, StepPlan
@@ -458,7 +459,7 @@ def test_two_hundred_live_talks_beside_fifty_whole_ones_are_all_served_in_time(s
     for first_s in load.first_s.values():
         assert sorted(first_s)[int(0.9 * len(first_s))] < 0.15
         assert max(first_s) < 0.3
-    scheduler.pool.check()
+    check_pool(scheduler.pool)
     assert scheduler.pool.num_available == scheduler.pool.num_blocks
     assert scheduler.num_free_slots == 300
 

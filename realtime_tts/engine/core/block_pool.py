@@ -151,14 +151,3 @@ class BlockPool:
         block = self._free.pop()
         self._references[block] = 1
         return block
-
-    def check(self) -> None:
-        """Verify the invariants; for tests. Raises AssertionError."""
-        referenced = {block for block in range(self.num_blocks) if self._references[block]}
-        groups = [set(self._free), set(self._idle), referenced]
-        if sum(map(len, groups)) != self.num_blocks or set().union(*groups) != set(range(self.num_blocks)):
-            raise AssertionError("a block is in no group or in two")
-        if len(self._free) != len(groups[0]) or not set(self._idle) <= set(self._hash_of):
-            raise AssertionError("a free block twice, or an idle block without a prefix")
-        if {block: block_hash for block_hash, block in self._block_of.items()} != self._hash_of:
-            raise AssertionError("the two directions of the cache differ")

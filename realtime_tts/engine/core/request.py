@@ -77,7 +77,6 @@ class Request:
     waits_since_s: float | None = None  # for text
     resumed_s: float | None = None  # when text last ended a wait
     started_s: float | None = None
-    first_audio_s: float | None = None
     last_step_s: float = 0.0
 
     @property

@@ -397,8 +397,6 @@ class Scheduler:
         may_stop = request.may_stop(self.config.min_patches)
         request.status = Status.DECODE
         request.num_patches += 1
-        if request.first_audio_s is None:
-            request.first_audio_s = now
         heard_s = (self.config.patch_s - flags.left_out_s) / request.speed
         context = self._contexts[request.context_id]
         context.lead.produce(heard_s, now)

@@ -69,10 +69,6 @@ class StepCost:
         fixed_s, per_stream_s = self._weights[:2]
         return int(min(max(0.0, time_s - fixed_s) / max(per_stream_s, 1e-9), 1e9))
 
-    def positions_s(self, num_positions: int) -> float:
-        """Return the time that prefill positions add to a step."""
-        return self._weights[2] * num_positions
-
     def affordable_positions(self, work: float, time_s: float, own_flow_steps: int = 0) -> int:
         """Return how many prefill positions a step with that much work can hold within `time_s`."""
         spare_s = time_s - self.step_s(work, 0, own_flow_steps)

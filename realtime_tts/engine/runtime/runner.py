@@ -8,7 +8,7 @@ import dataclasses
 import gc
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from tqdm import tqdm
@@ -215,7 +215,7 @@ class ModelRunner:
         gap_s = before.gap_s(sent.marks) if before is not None and sent.marks is not None else None
         return self._unpack(layout, sent.host, gap_s)
 
-    def _on_device(self) -> contextlib.AbstractContextManager[Any]:
+    def _on_device(self) -> contextlib.AbstractContextManager[object]:
         """Return a context that selects the device: kernels from outside torch run on the thread's current device."""
         return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
 
