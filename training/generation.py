@@ -68,7 +68,7 @@ def generate_inputs(
     A stream's noise comes from its own seed: what it says must not depend on the batch it is in.
     """
     noises = [_noise(loaded, seed) for seed in seeds]
-    return model_generate.generate(loaded.model, inputs, noises, limits, steps=steps, cfg=cfg)
+    return model_generate.generate(loaded.model, inputs, noises, limits, flow_steps=steps, cfg=cfg)
 
 
 def _noise(loaded: LoadedModel, seed: int) -> model_generate.Noise:

@@ -80,7 +80,7 @@ def _speak(loaded: LoadedModel, sentences: AnySequence[str], budget_s: float | N
     limits = [_limit(loaded, text, source) for text, source in zip(sentences, sources, strict=True)]
     noises = [_noise(loaded, seed) for seed in range(len(sentences))]
     streams, num_blocks = streams_of(sources, noises, limits, loaded.policy.default_cfg)
-    runner = OfflineRunner(loaded.model, num_blocks, steps=loaded.policy.default_steps)
+    runner = OfflineRunner(loaded.model, num_blocks, flow_steps=loaded.policy.default_steps)
     looks: list[list[np.ndarray]] = [[] for _ in streams]
     running, ended = list(range(len(streams))), []
     times_s = [time.monotonic()]

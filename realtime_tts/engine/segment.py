@@ -47,7 +47,7 @@ class EngineSegment:
     request: Request
     instructions: str
     cfg: float
-    steps: int
+    flow_steps: int
     noise_key: int
     end_detector: EndDetector
     adapter: EngineAdapter | None = None
@@ -127,7 +127,7 @@ def make_segment(
         if value is not None:
             SPEECH_PARAMS[name].check(name, value)
     default_flow_steps = loaded.policy.default_steps
-    steps = default_flow_steps if message.steps is None else message.steps
+    flow_steps = default_flow_steps if message.steps is None else message.steps
     voice, adapter = voices.get(message.voice, message.tenant), adapters.get(message.adapter)
     size = text_size(message, message.text, loaded, continuity.first(voice, instructions), continuity)
     if size.num_tokens == 0 and message.final:
@@ -141,8 +141,8 @@ def make_segment(
         paced=message.paced,
         speed=message.speed,
         tenant=message.tenant,
-        work=max(1.0, steps / default_flow_steps),
-        own_flow_steps=0 if steps == default_flow_steps else steps,
+        work=max(1.0, flow_steps / default_flow_steps),
+        own_flow_steps=0 if flow_steps == default_flow_steps else flow_steps,
         max_positions=0 if message.final else _longest(message, loaded, size),
         supply=TextSupply(size.num_chars, message.final),
     )
@@ -153,7 +153,7 @@ def make_segment(
         request,
         instructions,
         cfg=loaded.policy.default_cfg if message.cfg is None else message.cfg,
-        steps=steps,
+        flow_steps=flow_steps,
         noise_key=noise_key(message.seed, message.segment),
         end_detector=EndDetector(loaded.policy.text_head.reach if loaded.policy.text_head else 1.0, patch_s),
         adapter=adapter,

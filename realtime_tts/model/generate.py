@@ -62,7 +62,7 @@ class OfflineRunner:
     """Advances streams over a KV pool of its own.
 
     Args:
-        steps: number of flow steps. guided_times: times of the flow between which guidance is applied.
+        flow_steps: number of flow steps. guided_times: times of the flow between which guidance is applied.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class OfflineRunner:
         model: VoxCPM,
         num_blocks: int,
         *,
-        steps: int,
+        flow_steps: int,
         guided_times: GuidedTimes = ALWAYS_GUIDED,
         block_size: int = BLOCK_SIZE,
     ) -> None:
@@ -78,7 +78,7 @@ class OfflineRunner:
         self.device = model.stop_proj.weight.device
         self._kv = KVCache.allocate(model.config, num_blocks, block_size, self.device, model.dtype)
         self._backend = SDPABackend()
-        self._schedules = model.flow_schedule(steps).parts(guided_times)
+        self._schedules = model.flow_schedule(flow_steps).parts(guided_times)
 
     @torch.inference_mode()
     def step(self, streams: AnySequence[Stream], probe: AttentionProbe | None = None) -> Step:
@@ -142,7 +142,7 @@ def generate(
     noises: AnySequence[Noise],
     max_patches: AnySequence[int],
     *,
-    steps: int,
+    flow_steps: int,
     cfg: float,
     guided_times: GuidedTimes = ALWAYS_GUIDED,
 ) -> list[Patches]:
@@ -151,7 +151,7 @@ def generate(
     A stream ends with the patch of its stop flag, and at its `max_patches` at the latest.
     """
     streams, num_blocks = streams_of(inputs, noises, max_patches, cfg)
-    runner = OfflineRunner(model, num_blocks, steps=steps, guided_times=guided_times)
+    runner = OfflineRunner(model, num_blocks, flow_steps=flow_steps, guided_times=guided_times)
     running = list(zip(streams, max_patches, strict=True))
     while running:
         stops = runner.step([stream for stream, _ in running]).stops.tolist()

@@ -35,7 +35,7 @@ def inputs_of(model: VoxCPM) -> list[Sequence]:
 
 def speak(model: VoxCPM, inputs: list[Sequence], limits: list[int], first_seed: int = 0) -> list[np.ndarray]:
     noises = [noise_of(model, first_seed + number) for number in range(len(inputs))]
-    return generate(model, inputs, noises, limits, steps=3, cfg=2.0)
+    return generate(model, inputs, noises, limits, flow_steps=3, cfg=2.0)
 
 
 def never_stop(model: VoxCPM, monkeypatch: pytest.MonkeyPatch, stops: bool = False) -> None:
@@ -60,7 +60,7 @@ def test_stop_flags_count_after_the_first_patches_and_the_stopping_patch_is_kept
 
 def test_streams_that_start_must_come_before_streams_that_go_on(model):
     first, second, _ = inputs_of(model)
-    runner = OfflineRunner(model, 4, steps=2)
+    runner = OfflineRunner(model, 4, flow_steps=2)
     running = Stream(first, noise_of(model, 0), [0, 1], cfg=2.0)
     runner.step([running])
     starting = Stream(second, noise_of(model, 1), [2, 3], cfg=2.0)

@@ -128,7 +128,7 @@ def test_it_runs_in_half_precision_with_a_full_precision_flow_state(model):
     with torch.inference_mode():
         noise = random_patches(model, 2)
         stream = Stream(build_sequence(model.config, [5, 6, 7]), noise.__getitem__, [0], cfg=1.0)
-        runner = OfflineRunner(half, 1, steps=4)
+        runner = OfflineRunner(half, 1, flow_steps=4)
         hidden = [runner.step([stream]).lm_hidden for _ in noise]
     assert [step.dtype for step in hidden] == [torch.bfloat16] * 2
     assert [patch.dtype for patch in stream.patches] == [torch.float32] * 2

@@ -24,7 +24,7 @@ class Recorded(Stream):
 
 
 def new_runner(model: VoxCPM, num_flow_steps: int = 10) -> OfflineRunner:
-    return OfflineRunner(model, 256, steps=num_flow_steps, block_size=BLOCK_SIZE)
+    return OfflineRunner(model, 256, flow_steps=num_flow_steps, block_size=BLOCK_SIZE)
 
 
 def step(runner: OfflineRunner, streams: list[Recorded]) -> None:

@@ -83,7 +83,7 @@ def speak_offline(loaded: LoadedModel, case: SpeechCase, seed: int) -> np.ndarra
         return patch_noise(key, torch.tensor([index]), config.patch_size, config.latent_dim)[0]
 
     source = build_sequence(config, loaded.tokenizer.encode(case.text))
-    (patches,) = generate(loaded.model, [source], [noise], [case.max_patches], steps=case.steps, cfg=case.cfg)
+    (patches,) = generate(loaded.model, [source], [noise], [case.max_patches], flow_steps=case.steps, cfg=case.cfg)
     return decode(loaded.model, patches).numpy()
 
 

@@ -45,5 +45,5 @@ class OfflineModel:
             return patch_noise(key, torch.tensor([index]), config.patch_size, config.latent_dim)[0]
 
         steps = steps or policy.default_steps
-        (patches,) = generate(loaded.model, [source], [noise], [limit], steps=steps, cfg=policy.default_cfg)
+        (patches,) = generate(loaded.model, [source], [noise], [limit], flow_steps=steps, cfg=policy.default_cfg)
         return np.asarray(decode(loaded.model, patches))

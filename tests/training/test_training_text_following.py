@@ -166,7 +166,7 @@ def readings(model: VoxCPM, data: LatentCorpus, utterance: int) -> list[float]:
         sequence = build_sequence(model.config, ids, spoken_chars=range(len(ids)), prompt=prompt if count else None)
         places = (sequence.num_positions - 1, sequence.spoken_start, len(ids))
         probe = HeadProbe(*taught_head(model.config), TextSpans(*(torch.tensor([place]) for place in places)))
-        OfflineRunner(model, 4, steps=2).step(
+        OfflineRunner(model, 4, flow_steps=2).step(
             [Stream(sequence, lambda _: silence, blocks=[0, 1, 2, 3], cfg=2.0)], probe
         )
         found.append(probe.readings[0, 0].item())

@@ -186,7 +186,7 @@ def test_the_training_forward_is_the_serving_forward(corpus: LatentCorpus, model
             sequence = build_sequence(model.config, text, prompt=prompt)
             assert sequence.token_ids == chosen[number].tokens
             stream = Stream(sequence, lambda _: silence, blocks=[0, 1, 2], cfg=2.0)
-            made = OfflineRunner(model, 3, steps=2).step([stream])
+            made = OfflineRunner(model, 3, flow_steps=2).step([stream])
             for training, serving in zip(ours, (made.lm_hidden, made.residual_hidden), strict=True):
                 torch.testing.assert_close(training[batch.row_starts[number + 1] - 1], serving[0], atol=1e-5, rtol=1e-4)
 

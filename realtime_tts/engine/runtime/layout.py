@@ -120,7 +120,7 @@ def lay_out(
         segment = segments[item.request_id]
         has_adapters |= segment.adapter is not None
         if item.is_last:
-            groups.setdefault(segment.steps, []).append((item, segment))
+            groups.setdefault(segment.flow_steps, []).append((item, segment))
             if item.patch_index == 0:
                 starting.append((item.slot, segment.input))
         if number < len(plan.prefill) or ahead.get(item.slot) != (item.request_id, item.start):
@@ -138,13 +138,13 @@ def lay_out(
     streams: list[SpeakingStream] = []
     flow_groups: list[tuple[int, int, int]] = []
     first = 0
-    for steps, group in sorted(groups.items(), key=lambda pair: (pair[0] != rules.default_flow_steps, pair[0])):
-        flow_groups.append((steps, first, len(group)))
+    for flow_steps, group in sorted(groups.items(), key=lambda pair: (pair[0] != rules.default_flow_steps, pair[0])):
+        flow_groups.append((flow_steps, first, len(group)))
         for name, padding in rules.speech_paddings.items():
             column: list[float] = getattr(columns, name)
             column += [padding] * (first - len(column))
         streams += [_add_stream(columns, *stream, rules) for stream in group]
-        first += rules.padded(len(group)) if steps == rules.default_flow_steps else len(group)
+        first += rules.padded(len(group)) if flow_steps == rules.default_flow_steps else len(group)
     starting.sort(key=lambda begun: len(begun[1].context))
     columns.starting_slots += [slot for slot, _ in starting]
     context_lens = [len(source.context) for _, source in starting]

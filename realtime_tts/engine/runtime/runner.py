@@ -252,11 +252,11 @@ class ModelRunner:
             stages.mark(REST)
         if layout.streams:
             stages.mark(FLOW)
-            for steps, first, count in layout.flow_groups:
-                if steps == self.default_flow_steps:
+            for flow_steps, first, count in layout.flow_groups:
+                if flow_steps == self.default_flow_steps:
                     programs.flow(programs.flow.padded(count))
                 else:
-                    programs.solve(steps, first, count)
+                    programs.solve(flow_steps, first, count)
         sent = self._finish(layout, programs)
         stages.end()
         if self._decoder_stream is not None:  # the next step may be launched before this one is over

@@ -147,8 +147,8 @@ class StepPrograms:
         self.state.lm_hidden.index_copy_(0, slots, hidden)
         self.state.residual_hidden.index_copy_(0, slots, residual)
 
-    def solve(self, steps: int, first: int, count: int) -> None:
-        """Solve the flow for `count` of the step's streams, starting with row `first`, in `steps` steps."""
+    def solve(self, flow_steps: int, first: int, count: int) -> None:
+        """Solve the flow for `count` of the step's streams, starting with row `first`, in that many steps."""
         model, state, rows = self.model, self.state, slice(first, first + count)
         inputs, config = self.inputs, self.model.config
         slots = inputs.speech_slots[rows]
@@ -162,7 +162,7 @@ class StepPrograms:
         with self._adapted(adapters):
             mu = model.condition(lm_hidden, residual)
         patches = noise
-        for schedule in self._schedule(steps):
+        for schedule in self._schedule(flow_steps):
             with self._adapted(adapters, copies=2 if schedule.guided else 1):  # with the condition and without
                 patches = model.flow(mu, previous, patches, schedule, inputs.cfg[rows])
         state.last_patch.index_copy_(0, slots, patches)
@@ -219,10 +219,10 @@ class StepPrograms:
         longest = max([lens[1], *(context for _, context in lens[0])])
         return self.state.block_tables[:, : -(-longest // self.state.kv.block_size)]
 
-    def _schedule(self, steps: int) -> tuple[FlowSchedule, ...]:
-        if steps not in self._schedules:
-            self._schedules[steps] = self.model.flow_schedule(steps).parts(self._guided_times)
-        return self._schedules[steps]
+    def _schedule(self, flow_steps: int) -> tuple[FlowSchedule, ...]:
+        if flow_steps not in self._schedules:
+            self._schedules[flow_steps] = self.model.flow_schedule(flow_steps).parts(self._guided_times)
+        return self._schedules[flow_steps]
 
 
 def stream_sizes(max_streams: int) -> list[int]:
