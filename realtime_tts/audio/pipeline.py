@@ -1,19 +1,23 @@
-"""From the model's PCM to packets on the wire: resample → frames → encode, one pipeline per context.
+"""From the model's PCM to packets of a context (resample → frames → encode), or to the bytes of a file (resample →
+encode → mux).
 
-PyAV is imported when the first pipeline that needs it is made; call `warm_up` before the first listener waits for it.
+PyAV is imported by the first object that needs it; call `warm_up` before the first listener waits for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from realtime_tts.audio import containers
-from realtime_tts.audio.codecs import OPUS_COMPLEXITY, AudioFormat
+from realtime_tts.audio.codecs import OPUS_COMPLEXITY, OPUS_RATES_HZ, AudioFormat
+from realtime_tts.audio.containers import EncodedStream, wav_header
 from realtime_tts.audio.filters import StreamResampler
 from realtime_tts.audio.packets import Packetizer, Packets
+from realtime_tts.audio.provenance import Provenance
 from realtime_tts.audio.samples import PLAIN_ENCODERS
+from realtime_tts.audio.stream_format import CODECS_OF, StreamFormat
 
 FramesEncoder = Callable[[Sequence[bytes]], Sequence[bytes]]
+_OPUS_RATE_HZ = 48_000
 _STREAMED = {"mp3": "mp3", "ogg_opus": "opus"}
 
 
@@ -36,7 +40,8 @@ class AudioPipeline:
 
     def __init__(self, input_rate_hz: int, fmt: AudioFormat, opus_complexity: int = OPUS_COMPLEXITY) -> None:
         self.format = fmt
-        self._stream = _stream(fmt)
+        codec = _STREAMED.get(fmt.codec)
+        self._stream = EncodedStream(codec, fmt.sample_rate, fmt.bitrate) if codec else None
         self._encode, self.delay_samples = _frames_encoder(fmt, self._stream, opus_complexity)
         self._resampler = StreamResampler(input_rate_hz, fmt.sample_rate)
         self._packetizer = Packetizer(fmt.sample_rate, fmt.frame_samples, lookahead_samples=self.delay_samples)
@@ -60,23 +65,56 @@ class AudioPipeline:
         return Packets(tuple(self._encode(frames.payloads)), frames.pts_samples, frames.packet_samples)
 
 
+class SpeechStream:
+    """Converter of mono s16le PCM to the bytes of one stream. Not thread-safe, but may move between threads from call
+    to call.
+
+    Args:
+        input_rate_hz: sample rate of the pushed PCM.
+        fmt: format of the stream.
+        provenance: tags of the file, if its container has any.
+    """
+
+    def __init__(self, input_rate_hz: int, fmt: StreamFormat, provenance: Provenance | None = None) -> None:
+        rate_hz = fmt.sample_rate
+        if fmt.codec == "opus" and rate_hz not in OPUS_RATES_HZ:
+            rate_hz = _OPUS_RATE_HZ
+        self.format = fmt
+        self._resampler = StreamResampler(input_rate_hz, rate_hz)
+        self._encoder: _PlainStream | EncodedStream = (
+            _PlainStream(fmt, provenance)
+            if fmt.is_plain
+            else EncodedStream(fmt.codec, rate_hz, fmt.bitrate, provenance)
+        )
+        self._finished = False
+
+    def push(self, pcm: bytes) -> bytes:
+        """Add samples (a chunk may end within one) and return the stream's next bytes; the first include the header."""
+        if self._finished:
+            raise ValueError("push after finish")
+        return self._encoder.push(self._resampler.push(pcm))
+
+    def finish(self) -> bytes:
+        """Return the rest of the stream; without samples, its header. Nothing can be pushed after it."""
+        if self._finished:
+            return b""
+        self._finished = True
+        return self._encoder.push(self._resampler.finish()) + self._encoder.finish()
+
+
 def warm_up() -> None:
-    """Load the codec libraries and run them once (about 0.3 s, once per process)."""
-    pipeline = AudioPipeline(16_000, AudioFormat())
-    pipeline.push(bytes(2 * 1600))
-    pipeline.finish()
+    """Load the codec libraries and make each kind of output once, for which some build tables (about 0.3 s)."""
+    outputs: list[AudioPipeline | SpeechStream] = [AudioPipeline(16_000, AudioFormat())]
+    outputs += [SpeechStream(16_000, StreamFormat(name, codecs[0], 48_000)) for name, codecs in CODECS_OF.items()]
+    for output in outputs:
+        output.push(bytes(2 * 1600))
+        output.finish()
     for encode in PLAIN_ENCODERS.values():
         encode(bytes(2))
 
 
-def _stream(fmt: AudioFormat) -> containers.EncodedStream | None:
-    """Return the stream encoder of the format; None for packets that stand alone."""
-    codec = _STREAMED.get(fmt.codec)
-    return containers.EncodedStream(codec, fmt.sample_rate, fmt.bitrate) if codec else None
-
-
 def _frames_encoder(
-    fmt: AudioFormat, stream: containers.EncodedStream | None, opus_complexity: int
+    fmt: AudioFormat, stream: EncodedStream | None, opus_complexity: int
 ) -> tuple[FramesEncoder | None, int]:
     """Return the encoder of frames, or None if frames are sent as PCM, and its look-ahead in samples."""
     if fmt.codec == "opus":
@@ -88,3 +126,23 @@ def _frames_encoder(
         return None, 0
     encode = stream.push if stream is not None else PLAIN_ENCODERS[fmt.codec]
     return lambda frames: [encode(frame) for frame in frames], 0
+
+
+class _PlainStream:
+    """Uncompressed samples, after a header if the container has one."""
+
+    def __init__(self, fmt: StreamFormat, provenance: Provenance | None) -> None:
+        self._encode = PLAIN_ENCODERS[fmt.codec]
+        is_wav = fmt.container == "wav"
+        self._header = wav_header(fmt.sample_rate, fmt.codec, provenance=provenance) if is_wav else b""
+        self._half_sample = b""
+
+    def push(self, pcm: bytes) -> bytes:
+        pcm = self._half_sample + pcm
+        whole = len(pcm) & ~1
+        self._half_sample = pcm[whole:]
+        return self.finish() + self._encode(pcm[:whole])
+
+    def finish(self) -> bytes:
+        header, self._header = self._header, b""
+        return header

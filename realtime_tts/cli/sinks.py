@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from realtime_tts.audio.containers import wav_header
+from realtime_tts.audio.pipeline import SpeechStream
 from realtime_tts.audio.provenance import Provenance
-from realtime_tts.audio.speech_stream import SpeechStream
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.errors import ConfigError
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from realtime_tts.audio import pipeline, speech_stream
+from realtime_tts.audio import pipeline
 from realtime_tts.audio.codecs import OPUS_COMPLEXITY
 from realtime_tts.contract.cores import usable_cores
 
@@ -52,7 +52,6 @@ class Encoders:
     async def warm_up(self) -> None:
         """Load the codec libraries before the first listener waits for them."""
         await self.run(pipeline.warm_up)
-        await self.run(speech_stream.warm_up)
 
     def run(self, job: Callable[[], T], *, can_wait: bool = False) -> asyncio.Future[T]:
         """Run a job in a thread and return a future of its result. A job cancelled before its start does not run.

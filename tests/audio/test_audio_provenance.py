@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from realtime_tts.audio.containers import wav_header
+from realtime_tts.audio.pipeline import SpeechStream
 from realtime_tts.audio.provenance import Provenance
-from realtime_tts.audio.speech_stream import SpeechStream
 from realtime_tts.audio.stream_format import StreamFormat
 
 MADE_BY = Provenance("realtime-tts 1", "a-model", "voice-1")

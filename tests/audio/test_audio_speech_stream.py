@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from realtime_tts.audio.filters import StreamResampler
+from realtime_tts.audio.pipeline import SpeechStream
 from realtime_tts.audio.samples import PLAIN_ENCODERS
-from realtime_tts.audio.speech_stream import SpeechStream
 from realtime_tts.audio.stream_format import CODECS_OF, StreamFormat
 from realtime_tts.errors import UnsupportedAudioFormat
 

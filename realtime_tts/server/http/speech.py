@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator
 
-from realtime_tts.audio.speech_stream import SpeechStream
+from realtime_tts.audio.pipeline import SpeechStream
 from realtime_tts.dialects.speech_request import Chunk, SpeechRequest, Total
 from realtime_tts.errors import Draining, RealtimeTTSError, TextTooLong, VoiceNotFound
 from realtime_tts.server.admission.client import Client
