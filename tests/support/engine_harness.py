@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from block_pools import check_pool
 
 from realtime_tts.contract import frames
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
@@ -70,7 +71,7 @@ class EngineHarness:
 
     def assert_nothing_leaked(self) -> None:
         scheduler = self.engine.scheduler
-        scheduler.pool.check()
+        check_pool(scheduler.pool)
         assert scheduler.pool.num_available == scheduler.pool.num_blocks
         assert scheduler.num_free_slots == self.engine.config.max_streams
         assert (scheduler.num_waiting, scheduler.num_active) == (0, 0)
