@@ -201,11 +201,6 @@ class WordAligner:
         count = bisect_right(self._ends_ms, played_ms + _EPSILON_MS)
         return self._end_chars[count - 1] if count else 0
 
-    @property
-    def end_char(self) -> int:
-        """Offset in the text at which the last committed word ends."""
-        return self._end_chars[-1] if self._end_chars else 0
-
     def _track(self, index: int) -> _Track | None:
         """Return the track of a segment, or None if it is over.
 

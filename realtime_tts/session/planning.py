@@ -29,11 +29,9 @@ class Planner(Protocol):
 
         Each range has at least one character that is neither white space nor punctuation: an emoji, another script.
         """
-        ...
 
     def take_ignored(self) -> Sequence[tuple[int, int]]:
         """Return ranges of unsupported markup in the context's text, found since the last call."""
-        ...
 
     def next_deadline(self) -> float | None: ...
 

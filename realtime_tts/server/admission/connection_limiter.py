@@ -42,11 +42,9 @@ class ConnectionSource(Protocol):
 
     def start(self, admit: Callable[[socket.socket, bytes], None]) -> None:
         """Pass each connection to `admit`, with the bytes that were already read from it."""
-        ...
 
     def close(self) -> None:
         """Accept no more connections; those already accepted continue."""
-        ...
 
 
 class ConnectionLimiter:

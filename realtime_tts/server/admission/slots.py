@@ -26,34 +26,27 @@ class SlotOwner(Protocol):
     @property
     def token(self) -> str:
         """Id of the token that it was opened with; "" for an API key."""
-        ...
 
     @property
     def num_speaking(self) -> int:
         """Number of contexts that have work at the engine."""
-        ...
 
     @property
     def lost_at(self) -> float | None:
         """Monotonic time in seconds at which the connection was lost; None while the client is connected."""
-        ...
 
     @property
     def voices(self) -> Iterable[str]:
         """Engine ids of the voices that it uses."""
-        ...
 
     def voice_removed(self, voice_id: str) -> None:
         """Fail the speech that uses a removed voice. `voice_id`: the engine's id."""
-        ...
 
     def drain(self) -> None:
         """Let running speech end, and begin no more."""
-        ...
 
     def close(self, code: int, reason: str) -> None:
         """End at once. `code`: close code for a WebSocket."""
-        ...
 
 
 def _counter() -> Counter[str]:
@@ -75,16 +68,15 @@ class SlotCounts:
     speaking: Counter[str] = dataclasses.field(default_factory=_counter)
     tokens: Counter[str] = dataclasses.field(default_factory=_counter)
 
-    @classmethod
-    def sum(cls, several: Iterable[SlotCounts]) -> SlotCounts:
-        total = cls()
-        for counts in several:
-            for field in dataclasses.fields(cls):
-                getattr(total, field.name).update(getattr(counts, field.name))
-        return total
-
     def __add__(self, other: SlotCounts) -> SlotCounts:
-        return SlotCounts.sum([self, other])
+        return SlotCounts(*(mine + theirs for mine, theirs in zip(self._all, other._all, strict=True)))
+
+    def __sub__(self, other: SlotCounts) -> SlotCounts:
+        return SlotCounts(*(mine - theirs for mine, theirs in zip(self._all, other._all, strict=True)))
+
+    @property
+    def _all(self) -> tuple[Counter[str], ...]:
+        return self.sessions, self.waiting, self.speaking, self.tokens
 
     def add_socket(self, tenant: str, token: str) -> None:
         """Count a socket without a session."""

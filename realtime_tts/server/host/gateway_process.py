@@ -53,10 +53,8 @@ async def run(control: int, directory: str) -> None:
 
 async def _report(link: HostLink, server: GatewayServer) -> None:
     await server.takes_connections.wait()
-    gateway = server.gateway
-    await link.report(
-        lambda: Report([], server.num_given, server.num_open), lambda: gateway.admission.slots.counts, server.connected
-    )
+    slots = server.gateway.admission.slots
+    await link.report(lambda: Report(server.num_given, server.num_open, slots.counts), server.connected)
 
 
 def _host_is_gone(task: asyncio.Task[None]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import os
 import socket
+import time
 from collections import Counter, deque
 from collections.abc import Callable
 
@@ -57,9 +59,9 @@ class HostLink(Peers):
         self._reader, self._writer, self._directory = reader, writer, directory
         self._num_gateways = begin.num_gateways
         self._slot_requests: deque[tuple[Slot, asyncio.Future[None]]] = deque()  # without an answer yet
-        self._used = messages.SlotsUsed(SlotCounts(), 0)  # as last reported
         self._num_answers = 0
-        self._count_slots: Callable[[], SlotCounts] = SlotCounts
+        self._look: Callable[[], messages.Report] = messages.Report
+        self._told, self._told_at = messages.Report(), -math.inf  # the last report, without charges
         self._sender = ConnectionSender()
         self._paths: dict[str, str] = {}  # socket paths of the ready workers, by name
         self._is_started = False
@@ -92,7 +94,7 @@ class HostLink(Peers):
     # ---- Peers ----------------------------------------------------------------------------------------
 
     async def request_slot(self, slot: Slot, request: SlotRequest) -> None:
-        self._report_slots()
+        self._report()
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._slot_requests.append((slot, answered))
         self._send(request)
@@ -128,41 +130,32 @@ class HostLink(Peers):
         while (message := await messages.read(self._reader)) is not None:
             self._take(message)
 
-    async def report(
-        self, look: Callable[[], messages.Report], count_slots: Callable[[], SlotCounts], connected: asyncio.Event
-    ) -> None:
+    async def report(self, look: Callable[[], messages.Report], connected: asyncio.Event) -> None:
         """Report to the host until cancelled.
 
         Args:
-            look: returns a report without charges, which are added here.
-            count_slots: returns the slots that this gateway uses.
+            look: returns a report without charges and answers, which are added here.
             connected: set when a connection arrives; this method clears it. A gateway without connections checks for
                 changes only then, and every `SIGN_OF_LIFE_S`.
         """
-        clock = asyncio.get_running_loop().time
-        told, told_at = None, 0.0
-        self._count_slots = count_slots
+        self._look = look
         while True:
-            self._report_slots()
-            charges, self._charges = self._charges, Counter()
-            report = dataclasses.replace(
-                look(), charges=[Charge(*owner, num_chars) for owner, num_chars in charges.items()]
-            )
-            if report != told or clock() - told_at > SIGN_OF_LIFE_S:
-                told, told_at = dataclasses.replace(report, charges=[]), clock()
-                if not self._send(report):
-                    self._send(told)  # without the charges: the host kills a gateway that does not report
-            if report.num_open or report.charges or self._used.counts != SlotCounts():
+            has_charged = bool(self._charges)
+            self._report()
+            if has_charged or self._told.num_open or self._told.counts != SlotCounts():
                 await asyncio.sleep(_LOOK_EVERY_S)
-                continue
-            await pause(SIGN_OF_LIFE_S, connected)
+            else:
+                await pause(SIGN_OF_LIFE_S, connected)
 
-    def _report_slots(self) -> None:
-        """Report the slots of this gateway if they have changed."""
-        used = messages.SlotsUsed(self._count_slots(), self._num_answers)
-        if used != self._used:
-            self._used = used
-            self._send(used)
+    def _report(self) -> None:
+        """Report to the host if there is a change, or if the last report is old."""
+        charges, self._charges = self._charges, Counter()
+        told, now = dataclasses.replace(self._look(), num_answers=self._num_answers), time.monotonic()
+        if charges or told != self._told or now - self._told_at > SIGN_OF_LIFE_S:
+            self._told, self._told_at = told, now
+            news = [Charge(*owner, num_chars) for owner, num_chars in charges.items()]
+            if not self._send(dataclasses.replace(told, charges=news)):
+                self._send(told)  # without the charges: the host kills a gateway that does not report
 
     def _take(self, message: messages.Message) -> None:
         if isinstance(message, messages.WorkerReady):

@@ -81,25 +81,20 @@ class Serving:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """Connections and charges of a gateway, sent at each change, and at least twice a second as a sign of life.
+    """State of a gateway, sent at each change, and at least twice a second as a sign of life.
 
     Attributes:
         charges: characters charged since the last report.
         num_given: connections that it was given so far.
         num_open: connections that are open now.
+        counts: slots that it uses; they include those granted by the first `num_answers` answers.
     """
 
-    charges: list[Charge]
-    num_given: int
-    num_open: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SlotsUsed:
-    """Slots that the gateway uses; they include those granted by the first `num_answers` answers."""
-
-    counts: SlotCounts
-    num_answers: int
+    num_given: int = 0
+    num_open: int = 0
+    counts: SlotCounts = dataclasses.field(default_factory=SlotCounts)
+    num_answers: int = 0
+    charges: list[Charge] = dataclasses.field(default_factory=list)
 
 
 # ---- both ways ---------------------------------------------------------------------------------------------------
@@ -131,7 +126,6 @@ Message = (
     | SlotAnswer
     | Serving
     | Report
-    | SlotsUsed
     | SlotRequest
     | VoicesChanged
     | AdapterChanged

@@ -327,13 +327,10 @@ class Host:
         if isinstance(message, messages.Report):
             gateway.heard_at = asyncio.get_running_loop().time()
             gateway.num_told, gateway.num_open = message.num_given, message.num_open
-            if message.charges:
-                self._charge(gateway, message.charges)
+            self._charge(gateway, message.charges)
+            if self._slot_table.report(gateway.index, message.counts, message.num_answers) or message.charges:
                 self._tell_soon()
             self._start_accepting()
-        elif isinstance(message, messages.SlotsUsed):
-            self._slot_table.report(gateway.index, message)
-            self._tell_soon()
         elif isinstance(message, SlotRequest):
             gateway.send(self._slot_table.answer(gateway.index, message))
         elif isinstance(message, messages.VoicesChanged):

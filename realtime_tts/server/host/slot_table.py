@@ -10,7 +10,7 @@ import dataclasses
 from collections import deque
 
 from realtime_tts.server.admission.slots import Grant, MaxOfTenant, SlotCounts, SlotRequest, grant
-from realtime_tts.server.host.messages import SlotAnswer, SlotsUsed
+from realtime_tts.server.host.messages import SlotAnswer
 
 
 @dataclasses.dataclass(slots=True)
@@ -18,12 +18,12 @@ class _Row:
     """Slots of one gateway.
 
     Attributes:
-        used: its last report.
+        counts: its last report, and the slots granted since.
         num_answers: answers sent to it so far.
-        granted: number of the answer and the slot, for the slots that `used` does not include.
+        granted: number of the answer and the slot, for the slots that the report does not include.
     """
 
-    used: SlotCounts = dataclasses.field(default_factory=SlotCounts)
+    counts: SlotCounts = dataclasses.field(default_factory=SlotCounts)
     num_answers: int = 0
     granted: deque[tuple[int, SlotCounts]] = dataclasses.field(default_factory=deque)
 
@@ -33,34 +33,37 @@ class SlotTable:
 
     def __init__(self, num_gateways: int, max_of_tenant: MaxOfTenant) -> None:
         self._rows = [_Row() for _ in range(num_gateways)]
+        self._total = SlotCounts()
         self._max_of_tenant = max_of_tenant
 
-    def report(self, index: int, message: SlotsUsed) -> None:
-        """Note what a gateway uses after a number of answers."""
+    def report(self, index: int, counts: SlotCounts, num_answers: int) -> bool:
+        """Note what a gateway uses after a number of answers. Return True if that is a change."""
         row = self._rows[index]
-        row.used = message.counts
-        while row.granted and row.granted[0][0] <= message.num_answers:
+        while row.granted and row.granted[0][0] <= num_answers:
             row.granted.popleft()
+        before = row.counts
+        self._set(row, sum((slot for _, slot in row.granted), counts))
+        return row.counts != before
 
     def answer(self, index: int, request: SlotRequest) -> SlotAnswer:
         """Return the answer to a gateway's request, and count the slot that it grants."""
-        found = grant(request, self._sum(self._rows), self._max_of_tenant)
-        row = self._rows[index]
+        found, row = grant(request, self._total, self._max_of_tenant), self._rows[index]
         row.num_answers += 1
         if found is Grant.FREE:
             slot = SlotCounts()
             slot.add_socket(request.tenant, request.token)
             row.granted.append((row.num_answers, slot))
+            self._set(row, row.counts + slot)
         return SlotAnswer(found)
 
     def others(self, index: int) -> SlotCounts:
         """Return the slots that the peers of a gateway use."""
-        return self._sum([row for other, row in enumerate(self._rows) if other != index])
+        return self._total - self._rows[index].counts
 
     def clear(self, index: int) -> None:
         """Drop the slots of a gateway that has ended."""
+        self._set(self._rows[index], SlotCounts())
         self._rows[index] = _Row()
 
-    @staticmethod
-    def _sum(rows: list[_Row]) -> SlotCounts:
-        return SlotCounts.sum(counts for row in rows for counts in (row.used, *(slot for _, slot in row.granted)))
+    def _set(self, row: _Row, counts: SlotCounts) -> None:
+        self._total, row.counts = self._total - row.counts + counts, counts

@@ -11,6 +11,7 @@ from realtime_tts.session import messages
 from realtime_tts.session.context import MAX_FINISHED
 
 _HEARD_SLACK_MS = 0.5  # a playback position this close to the end counts as the end
+_LOGGED = ("characters", "audio_ms", "ttfa_ms", "played_ms", "code")
 logger = logging.getLogger(__name__)
 _OUTCOMES = {
     messages.ContextDone: "done",
@@ -83,15 +84,6 @@ class SessionAccount:
             self._metrics.sent_packets(started.audio.codec, len(message.packets), duration_s, late)
 
     def _log_end(self, message: messages.TerminalMessage) -> None:
-        log_event(
-            logger,
-            logging.INFO,
-            "context_ended",
-            session=self._session_id,
-            outcome=_OUTCOMES[type(message)],
-            characters=getattr(message, "characters", None),
-            audio_ms=getattr(message, "audio_ms", None),
-            ttfa_ms=getattr(message, "ttfa_ms", None),
-            played_ms=getattr(message, "played_ms", None),
-            code=getattr(message, "code", None),
-        )
+        figures = {name: getattr(message, name, None) for name in _LOGGED}
+        outcome = _OUTCOMES[type(message)]
+        log_event(logger, logging.INFO, "context_ended", session=self._session_id, outcome=outcome, **figures)

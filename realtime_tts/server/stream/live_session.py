@@ -6,10 +6,11 @@ It outlives the socket by the resume window. All of it runs on the event loop, a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from realtime_tts.audio.packets import Packets
@@ -50,22 +51,6 @@ class Services:
     encoders: Encoders
     metrics: Metrics
     admission: Admission
-
-
-class _Containment:
-    """Context manager: an unexpected exception ends this session only, not the task or timer that called it."""
-
-    def __init__(self, collapse: Callable[[Exception], None]) -> None:
-        self._collapse = collapse
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        if not isinstance(error, Exception) or isinstance(error, RealtimeTTSError):
-            return False  # the caller answers a RealtimeTTSError
-        self._collapse(error)
-        return True
 
 
 class LiveSession:
@@ -273,8 +258,15 @@ class LiveSession:
         elif not is_taken:  # else the timer is set once the messages were taken
             self._arm_at(deadline)
 
-    def _contained(self) -> _Containment:
-        return _Containment(self._collapse)
+    @contextlib.contextmanager
+    def _contained(self) -> Iterator[None]:
+        """Let an unexpected exception end this session only, not the task or timer that called it."""
+        try:
+            yield
+        except RealtimeTTSError:
+            raise  # the caller answers it
+        except Exception as error:
+            self._collapse(error)
 
     def _collapse(self, error: Exception) -> None:
         log_crash(logger, "session_crashed", error, session=self.session.session_id)

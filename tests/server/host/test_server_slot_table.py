@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from realtime_tts.errors import WireError
 from realtime_tts.server.admission.slots import Grant, SlotCounts, SlotRequest
-from realtime_tts.server.host.messages import SlotAnswer, SlotsUsed, encode, read
+from realtime_tts.server.host.messages import Charge, Report, SlotAnswer, encode, read
 from realtime_tts.server.host.slot_table import SlotTable
 
 NUM_GATEWAYS = 4
@@ -23,8 +23,8 @@ def asked(tenant: str = "a", token: str = "", max_of_token: int = 0) -> SlotRequ
     return SlotRequest(tenant, token, max_of_token, ROOM, False)
 
 
-def used(num_answers: int = 0, **sessions: int) -> SlotsUsed:
-    return SlotsUsed(SlotCounts(sessions=Counter(sessions)), num_answers)
+def used(num_answers: int = 0, **sessions: int) -> tuple[SlotCounts, int]:
+    return SlotCounts(sessions=Counter(sessions)), num_answers
 
 
 @pytest.fixture
@@ -37,33 +37,33 @@ def take(table: SlotTable, index: int, request: SlotRequest) -> Grant:
 
 
 def test_each_sees_the_sum_of_the_others(table: SlotTable) -> None:
-    table.report(1, used(a=3, b=1))
-    table.report(2, used(a=2, c=4))
+    table.report(1, *used(a=3, b=1))
+    table.report(2, *used(a=2, c=4))
     assert table.others(0) == SlotCounts(sessions=Counter(a=5, b=1, c=4))
     assert table.others(1) == SlotCounts(sessions=Counter(a=2, c=4))
-    table.report(1, used(b=1))  # fewer than before
+    table.report(1, *used(b=1))  # fewer than before
     assert table.others(0) == SlotCounts(sessions=Counter(a=2, b=1, c=4))
 
 
 def test_a_granted_slot_counts_until_a_report_includes_it(table: SlotTable) -> None:
-    table.report(1, used(a=ROOM - 1))
+    table.report(1, *used(a=ROOM - 1))
     assert take(table, 0, asked()) is Grant.FREE
     assert take(table, 2, asked()) is Grant.HOST_FULL
-    table.report(0, used(num_answers=0))  # sent before the answer arrived
+    table.report(0, *used(num_answers=0))  # sent before the answer arrived
     assert take(table, 2, asked()) is Grant.HOST_FULL
-    table.report(0, used(num_answers=1, a=1))
+    table.report(0, *used(num_answers=1, a=1))
     assert take(table, 2, asked()) is Grant.HOST_FULL
-    table.report(0, used(num_answers=1))  # its client has left
+    table.report(0, *used(num_answers=1))  # its client has left
     assert take(table, 2, asked()) is Grant.FREE
 
 
 def test_the_slots_of_a_gateway_end_with_it(table: SlotTable) -> None:
-    table.report(1, used(a=ROOM - 1))
+    table.report(1, *used(a=ROOM - 1))
     assert take(table, 1, asked()) is Grant.FREE
     table.clear(1)
     assert table.others(0) == SlotCounts()
     assert take(table, 1, asked()) is Grant.FREE
-    table.report(1, used(num_answers=0))
+    table.report(1, *used(num_answers=0))
     assert table.others(0) == SlotCounts(waiting=Counter(a=1)), "answers are counted anew"
 
 
@@ -74,7 +74,7 @@ def test_there_are_never_more_sessions_than_slots_however_late_reports_are(seed:
     rng = random.Random(seed)
     table = SlotTable(NUM_GATEWAYS, lambda tenant, held, num_slots: num_slots)
     held, num_answers = [0] * NUM_GATEWAYS, [0] * NUM_GATEWAYS
-    to_host = [deque[SlotsUsed | SlotRequest]() for _ in held]
+    to_host = [deque[tuple[SlotCounts, int] | SlotRequest]() for _ in held]
     to_gateway = [deque[SlotAnswer]() for _ in held]
     for _ in range(400):
         index = rng.randrange(NUM_GATEWAYS)
@@ -85,8 +85,8 @@ def test_there_are_never_more_sessions_than_slots_however_late_reports_are(seed:
             held[index] -= 1
         elif step == 2 and to_host[index]:
             message = to_host[index].popleft()
-            if isinstance(message, SlotsUsed):
-                table.report(index, message)
+            if isinstance(message, tuple):
+                table.report(index, *message)
             else:
                 to_gateway[index].append(table.answer(index, message))
         elif step == 3 and to_gateway[index]:
@@ -97,7 +97,7 @@ def test_there_are_never_more_sessions_than_slots_however_late_reports_are(seed:
 
 async def test_messages_pass_between_processes() -> None:
     reader = asyncio.StreamReader()
-    message = SlotsUsed(SlotCounts(Counter(a=2), Counter(a=1), tokens=Counter(t=3)), 7)
+    message = Report(3, 2, SlotCounts(Counter(a=2), Counter(a=1), tokens=Counter(t=3)), 7, [Charge("a", "t", 5, 6)])
     for sent in (message, asked(), SlotAnswer(Grant.FREE)):
         reader.feed_data(encode(sent))
         assert await read(reader) == sent
