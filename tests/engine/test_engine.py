@@ -80,7 +80,7 @@ def test_the_engine_speaks_what_the_model_generates_without_it(tiny: LoadedModel
         [build_sequence(config, tiny.tokenizer.encode("hello"))],
         [lambda index: patch_noise(key, torch.tensor([index]), config.patch_size, config.latent_dim)[0]],
         [8],
-        steps=4,
+        flow_steps=4,
         cfg=1.5,
     )
     np.testing.assert_allclose(harness.pcm("x"), decode(tiny.model, patches).numpy(), atol=1e-5)

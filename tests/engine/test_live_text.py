@@ -139,7 +139,7 @@ def test_what_follows_an_extension_is_what_the_model_says_to_the_whole_text_and_
         [source],
         [lambda i: patch_noise(key, torch.tensor([i + len(so_far)]), config.patch_size, config.latent_dim)[0]],
         [14 - len(so_far)],
-        steps=4,
+        flow_steps=4,
         cfg=tiny.policy.default_cfg,
     )
     patches = np.stack(segment.patches)
