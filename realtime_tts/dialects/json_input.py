@@ -1,4 +1,4 @@
-"""Parser for untrusted JSON: limited in size and depth, with errors that name the field.
+"""Untrusted JSON: a reader that is limited in size and depth, and declared bodies with errors that name the field.
 
 Refused: input that is too large, not UTF-8, not JSON, not an object, or nested too deeply; NaN and infinities (also by
 overflow); integers beyond 20 digits, and beyond 64 bits in an integer field. Tolerated: unknown fields, and repeated
@@ -11,22 +11,58 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, Self, TypeVar
 
-from realtime_tts.errors import InvalidMessage
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from realtime_tts.errors import InvalidMessage, InvalidRequest
 
 MAX_DEPTH = 8
 MAX_INTEGER_DIGITS = 20
-_INTEGER_LIMIT = 2**63  # range of messages between processes, databases and counters
 MAX_NAME_CHARS = 128  # of a field name in an error
+_INTEGER_LIMIT = 2**63  # range of messages between processes, databases and counters
 # An unterminated string matches up to the end: every string matches at the first try, so the scan is linear.
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")  # the parser checks that they match
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+# By pydantic's error type; the placeholders are filled from the error's context.
+_PROBLEMS = {
+    "json_invalid": "is not valid JSON",
+    "missing": "is missing",
+    "extra_forbidden": "is not a field of this request",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a whole number of fewer digits",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "list_type": "must be a list",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "too_long": "has at most {max_length} entries",
+    "too_short": "has at least {min_length} entries",
+    "string_too_long": "has at most {max_length} characters",
+    "string_too_short": "has at least {min_length} characters",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+}
+
+E = TypeVar("E", bound=InvalidRequest)
+T = TypeVar("T")
 
 
-def load_object(frame: str | bytes, max_bytes: int) -> Fields:
+def load_object(frame: str | bytes, max_bytes: int) -> dict[str, object]:
     """Parse one JSON object.
 
     Raises:
@@ -41,127 +77,88 @@ def load_object(frame: str | bytes, max_bytes: int) -> Fields:
         raise InvalidMessage("not valid JSON") from error
     if not isinstance(value, dict):
         raise InvalidMessage("a message is a JSON object")
-    return Fields(value)
+    return _without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
 
 
-class Fields:
-    """Typed access to the members of an object. A member that is null counts as absent.
+def _whole(value: object) -> object:
+    """Return a float without a fraction as an integer: some languages have no integers."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
-    Every method raises `InvalidMessage`, with the dotted name as `field`, for a value of another type.
-    """
 
-    def __init__(self, values: Mapping[str, Any], prefix: str = "") -> None:
-        self._values = values
-        self._prefix = prefix
-        self._known: set[str] = set()  # names of the members that were read
-        self._objects: dict[str, Fields] = {}  # the objects among the members that were read
+Integer = Annotated[int, BeforeValidator(_whole), Field(ge=-_INTEGER_LIMIT, lt=_INTEGER_LIMIT)]
 
-    def text(self, name: str) -> str:
-        """Return a required string."""
-        value = self.optional_text(name)
-        return self._fail(name, "is missing") if value is None else value
 
-    def optional_text(self, name: str) -> str | None:
-        value = self._get(name)
-        if value is None:
-            return None
-        return replace_surrogates(value) if isinstance(value, str) else self._fail(name, "must be a string")
+class Body(BaseModel):
+    """Declared JSON object of a client. A member that is null counts as absent; unknown ones are tolerated."""
 
-    def optional_plain_text(self, name: str) -> str | None:
-        """Return a string without replacing surrogates, for input that is not text (megabytes of base64)."""
-        value = self._get(name)
-        return value if value is None or isinstance(value, str) else self._fail(name, "must be a string")
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
-    def number(self, name: str) -> float:
-        """Return a required finite number."""
-        value = self.optional_number(name)
-        return self._fail(name, "is missing") if value is None else value
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, values: object) -> object:
+        if not isinstance(values, dict):
+            return values
+        return {name: value for name, value in values.items() if value is not None}
 
-    def optional_number(self, name: str) -> float | None:
-        value = self._get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self._fail(name, "must be a number")
-        return float(value) if math.isfinite(value) else self._fail(name, "must be a finite number")
+    @classmethod
+    def parse(cls, frame: str | bytes) -> Self:
+        """Parse a JSON object, whose size is limited already. Raises InvalidMessage."""
+        return cls.of(load_object(frame, len(frame)))
 
-    def optional_integer(self, name: str) -> int | None:
-        """Return an integer of 64 bits. A float without a fraction is accepted: some languages have no integers."""
-        value = self._get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self._fail(name, "must be an integer")
-        if not -_INTEGER_LIMIT <= value < _INTEGER_LIMIT:
-            self._fail(name, "must be an integer of 64 bits at most")
-        return int(value) if value == int(value) else self._fail(name, "must be an integer")
+    @classmethod
+    def of(cls, values: Mapping[str, object], prefix: str = "") -> Self:
+        """Return the declared members of an object, and with `prefix` before their names in errors.
 
-    def optional_boolean(self, name: str) -> bool | None:
-        value = self._get(name)
-        return value if value is None or isinstance(value, bool) else self._fail(name, "must be true or false")
+        Raises:
+            InvalidMessage: a missing member, or one of another type; `field` has its dotted name.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise invalid(InvalidMessage, error.errors(include_url=False)[0], prefix=prefix) from None
 
-    def optional_object(self, name: str) -> Fields | None:
-        value = self._get(name)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            self._fail(name, "must be an object")
-        if name not in self._objects:
-            self._objects[name] = Fields(value, f"{self._prefix}{name}.")
-        return self._objects[name]
+    def given(self) -> dict[str, Any]:
+        """Return the declared members that the client has sent."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
-    def optional_objects(self, name: str) -> list[Fields] | None:
-        """Return the elements of a list of objects."""
-        value = self._get(name)
-        if value is None:
-            return None
-        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-            self._fail(name, "must be a list of objects")
-        return [Fields(each, f"{self._prefix}{name}.") for each in value]
+    def unknown_names(self, prefix: str = "") -> Iterator[str]:
+        """Yield the dotted names of members that are not declared, including those of objects."""
+        for name in self.model_extra or ():
+            yield prefix + name
+        for name, value in self.given().items():
+            if isinstance(value, Body):
+                yield from value.unknown_names(f"{prefix}{name}.")
 
-    def strings(self, name: str) -> list[str]:
-        """Return the elements of a required list of strings."""
-        value = self._get(name)
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            self._fail(name, "must be a list of strings")
-        return [replace_surrogates(each) for each in value]
 
-    def optional_texts(self, name: str) -> dict[str, str] | None:
-        """Return the members of an object of strings."""
-        fields = self.optional_object(name)
-        return None if fields is None else {replace_surrogates(each): fields.text(each) for each in fields.names()}
+def required(value: T | None, name: str) -> T:
+    """Return a member that only some messages must have. Raises InvalidMessage."""
+    if value is None:
+        raise InvalidMessage(f"{name} is missing", field=name)
+    return value
 
-    def optional_text_or_object(self, name: str) -> str | Fields | None:
-        value = self._get(name)
-        return self.optional_object(name) if isinstance(value, dict) else self.optional_text(name)
 
-    def names(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def expect(self, *names: str) -> None:
-        """Mark these members as known, although they are not read."""
-        self._known.update(names)
-
-    def unknown_names(self) -> Iterator[str]:
-        """Yield the dotted names of members that were neither read nor expected, including those of objects."""
-        for name, value in self._values.items():
-            if value is not None and name not in self._known:
-                yield self._prefix + name
-        for each in self._objects.values():
-            yield from each.unknown_names()
-
-    def _get(self, name: str) -> Any:
-        self._known.add(name)
-        return self._values.get(name)
-
-    def _fail(self, name: str, problem: str) -> NoReturn:
-        field = replace_surrogates(self._prefix + name[:MAX_NAME_CHARS])
-        raise InvalidMessage(f"{field} {problem}", field=field)
+def invalid(kind: type[E], error: ErrorDetails, *, skipped: int = 0, prefix: str = "") -> E:
+    """Return pydantic's error as a typed one, without the value that was sent; `skipped`: parts of its place."""
+    field = prefix + ".".join(str(part)[:MAX_NAME_CHARS] for part in error["loc"][skipped:])
+    subject = field or "the body"
+    problem = _PROBLEMS.get(error["type"])
+    message = f"{subject}: {error['msg']}" if problem is None else f"{subject} {problem.format(**error.get('ctx', {}))}"
+    return kind(message, field=field or None)
 
 
 def replace_surrogates(text: str) -> str:
     """Replace each lone surrogate by U+FFFD; the length stays the same, so that offsets stay valid."""
     return _SURROGATE.sub("\ufffd", text)
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, list):
+        return [_without_surrogates(each) for each in value]
+    if isinstance(value, dict):
+        return {replace_surrogates(name): _without_surrogates(each) for name, each in value.items()}
+    return value
 
 
 def _as_text(frame: str | bytes, max_bytes: int) -> str:

@@ -8,13 +8,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import struct
-from collections.abc import Callable, Sequence
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pydantic import Field, create_model
+
 from realtime_tts.audio.codecs import PACKET_CODECS, STREAM_CODECS, AudioFormat
-from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams
+from realtime_tts.contract.speech_params import SPEECH_PARAMS
 from realtime_tts.dialects.base import Habits
-from realtime_tts.dialects.json_input import Fields, load_object
+from realtime_tts.dialects.json_input import Body, Integer, load_object
 from realtime_tts.dialects.speech_request import read_params
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
@@ -67,11 +70,11 @@ class NativeDialect:
             InvalidMessage: see `json_input`; or an unknown type, a missing field, a field of another type.
             UnsupportedAudioFormat: the field `audio` is not supported.
         """
-        fields = load_object(frame, max_bytes)
-        kind = fields.text("type")
-        if kind not in _PARSERS:
-            raise InvalidMessage(f"unknown message type {kind[:64]!r}", field="type")
-        return (_PARSERS[kind](fields),)
+        values = load_object(frame, max_bytes)
+        kind = values.get("type")
+        if not isinstance(kind, str) or kind not in _PARSERS:
+            raise InvalidMessage(f"unknown message type {str(kind)[:64]!r}", field="type")
+        return (_PARSERS[kind](values),)
 
     def serialize(self, message: ServerMessage) -> Sequence[str | bytes]:
         """Return a text frame (str), or for audio one binary frame (bytes) for each packet."""
@@ -88,44 +91,44 @@ class NativeDialect:
 # ---- client messages ---------------------------------------------------------------------------------------------
 
 
-def _parse_start(fields: Fields) -> StartSession:
-    return StartSession(fields.optional_text("voice"), _parse_audio(fields), _parse_params(fields))
+_Parser = Callable[[Mapping[str, object]], ClientMessage]
 
 
-def _parse_text(fields: Fields) -> Text:
-    return Text(
-        context_id=fields.text("context_id"),
-        text=fields.text("text"),
-        voice=fields.optional_text("voice"),
-        audio=_parse_audio(fields),
-        params=_parse_params(fields),
-    )
-
-
-def _parse_resume(fields: Fields) -> Resume:
-    session_id = fields.text("session_id")
-    listed = fields.optional_object("contexts") or Fields({})
-    contexts: dict[str, int] = {}
-    for context_id in listed.names():
-        last = listed.optional_integer(context_id)
-        contexts[context_id] = -1 if last is None else last
-        if len(context_id) > _MAX_ID_CHARS:
-            raise InvalidMessage(f"contexts has an id of more than {_MAX_ID_CHARS} characters", field="contexts")
-    if len(contexts) > _MAX_IDS:
-        raise InvalidMessage(f"contexts lists more than {_MAX_IDS}", field="contexts")
-    return Resume(session_id, contexts)
-
-
-def _parse_audio(fields: Fields) -> AudioFormat | None:
-    audio = fields.optional_object("audio")
-    if audio is None:
-        return None
-    read: dict[str, Any] = {
-        "codec": audio.optional_text("codec"),
-        **{name: audio.optional_integer(name) for name in ("sample_rate", "frame_ms", "bitrate")},
-        **{name: audio.optional_boolean(name) for name in ("dtx", "fec")},
+def _body_of(message: type) -> type[Body]:
+    """Return the body with the fields of a message's class."""
+    hints = typing.get_type_hints(message) | dict.fromkeys(_INTEGERS, Integer)
+    fields: dict[str, Any] = {
+        field.name: (hints[field.name], ... if field.default is dataclasses.MISSING else field.default)
+        for field in dataclasses.fields(message)
     }
-    given = {name: value for name, value in read.items() if value is not None}
+    return create_model(message.__name__, __base__=Body, **fields)
+
+
+_INTEGERS = ("sample_rate", "frame_ms", "bitrate")
+_AUDIO = _body_of(AudioFormat)
+
+
+class _Start(Body):
+    voice: str | None = None
+    audio: dict[str, object] | None = None
+    params: dict[str, object] = Field(default_factory=dict)
+
+    def choices(self) -> dict[str, Any]:
+        audio = None if self.audio is None else _audio_format(_AUDIO.of(self.audio, "audio.").given())
+        return {"voice": self.voice, "audio": audio, "params": read_params(self.params, prefix="params.")}
+
+
+class _Text(_Start):
+    context_id: str
+    text: str
+
+
+class _Resume(Body):
+    session_id: str
+    contexts: dict[str, Integer | None] = Field(default_factory=dict)
+
+
+def _audio_format(given: dict[str, Any]) -> AudioFormat:
     if given.get("codec") in ("mulaw", "alaw"):
         given.setdefault("sample_rate", 8_000)  # the usual rate of G.711
     if given.get("codec") in STREAM_CODECS:  # frames of this protocol hold packets, not parts of a stream
@@ -133,19 +136,37 @@ def _parse_audio(fields: Fields) -> AudioFormat | None:
     return AudioFormat(**given)
 
 
-def _parse_params(fields: Fields) -> SpeechParams:
-    return read_params(fields.optional_object("params") or Fields({}))
+def _parse_text(values: Mapping[str, object]) -> Text:
+    body = _Text.of(values)
+    return Text(body.context_id, body.text, **body.choices())
 
 
-_PARSERS: dict[str, Callable[[Fields], ClientMessage]] = {
-    "session.start": _parse_start,
+def _parse_resume(values: Mapping[str, object]) -> Resume:
+    body = _Resume.of(values)
+    if any(len(context_id) > _MAX_ID_CHARS for context_id in body.contexts):
+        raise InvalidMessage(f"contexts has an id of more than {_MAX_ID_CHARS} characters", field="contexts")
+    if len(body.contexts) > _MAX_IDS:
+        raise InvalidMessage(f"contexts lists more than {_MAX_IDS}", field="contexts")
+    last = {context_id: -1 if sequence is None else sequence for context_id, sequence in body.contexts.items()}
+    return Resume(body.session_id, last)
+
+
+def _parser_of(
+    message: type[Flush | End | CancelRequest | PlaybackReport | Ping],
+) -> Callable[[Mapping[str, object]], ClientMessage]:
+    body = _body_of(message)
+    return lambda values: message(**body.of(values).given())
+
+
+_PARSERS: dict[str, _Parser] = {
+    "session.start": lambda values: StartSession(**_Start.of(values).choices()),
     "session.resume": _parse_resume,
     "text": _parse_text,
-    "flush": lambda fields: Flush(fields.text("context_id"), fields.optional_text("flush_id")),
-    "end": lambda fields: End(fields.text("context_id")),
-    "cancel": lambda fields: CancelRequest(fields.optional_text("context_id")),
-    "playback": lambda fields: PlaybackReport(fields.text("context_id"), fields.number("played_ms")),
-    "ping": lambda fields: Ping(fields.optional_text("id")),
+    "flush": _parser_of(Flush),
+    "end": _parser_of(End),
+    "cancel": _parser_of(CancelRequest),
+    "playback": _parser_of(PlaybackReport),
+    "ping": _parser_of(Ping),
 }
 
 # ---- server messages ---------------------------------------------------------------------------------------------

@@ -5,16 +5,17 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from pydantic import Field, WithJsonSchema
 from typing_extensions import TypedDict
 
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams
-from realtime_tts.dialects.json_input import Fields, load_object
+from realtime_tts.dialects.json_input import Body, load_object
 from realtime_tts.dialects.speech_request import SpeechRequest, read_params, unknown_field_notices
-from realtime_tts.dialects.voice_request import VoiceRequest, parse_inline_voice
+from realtime_tts.dialects.voice_request import InlineVoice, VoiceRequest
 from realtime_tts.errors import (
     Forbidden,
     InvalidRequest,
@@ -37,27 +38,29 @@ STREAM_FORMATS = ("audio", "sse")
 INLINE_TTL_S = 60.0  # lifetime of a voice that was sent with a request, for the next sentences
 EVENT_STREAM = "text/event-stream"
 PARAM_NAMES = tuple(name for name in SPEECH_PARAMS if name != "mode")  # which is for text that is still being written
-BODY_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "required": ["input"],
-    "properties": {
-        "input": {"type": "string", "description": "Text to speak; at most the setting max_text_chars."},
-        "model": {"type": "string", "description": "Any name; the loaded model is used."},
-        "voice": {
-            "anyOf": [{"type": "string"}, {"type": "object"}],
-            "description": "A voice of this server or an alias; any other name means the default voice. Or an object: "
-            "an `id`; or a voice for this request, its recordings in base64: `reference`, `prompt`, `prompt_text`, "
-            "`consent`, `consent_by`, `consent_scope` (docs/guides/voices.md).",
-        },
-        "response_format": {
-            "enum": list(FORMATS),
-            "default": "mp3",
-            "description": "pcm: 24 kHz s16le mono without a header; opus: Ogg at 48 kHz; others: 24 kHz mono.",
-        },
-        "stream_format": {"enum": list(STREAM_FORMATS), "default": "audio"},
-        **{name: SPEECH_PARAMS[name].json_schema() for name in PARAM_NAMES},
-    },
-}
+
+
+class SpeechBody(Body):
+    """Body of `POST /v1/audio/speech`, beside the speech parameters."""
+
+    input: str = Field(description="Text to speak; at most the setting max_text_chars.")
+    model: str | None = Field(default=None, description="Any name; the loaded model is used.")
+    voice: Annotated[InlineVoice, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]})] = Field(
+        default_factory=InlineVoice,
+        description="A voice of this server or an alias; any other name means the default voice. Or an object: an "
+        "`id`; or a voice for this request, its recordings in base64: `reference`, `prompt`, `prompt_text`, "
+        "`consent`, `consent_by`, `consent_scope` (docs/guides/voices.md).",
+    )
+    response_format: str = Field(
+        default="mp3",
+        json_schema_extra={"enum": list(FORMATS)},
+        description="pcm: 24 kHz s16le mono without a header; opus: Ogg at 48 kHz; others: 24 kHz mono.",
+    )
+    stream_format: str = Field(default="audio", json_schema_extra={"enum": list(STREAM_FORMATS)})
+
+
+BODY_SCHEMA = SpeechBody.model_json_schema()
+BODY_SCHEMA["properties"] |= {name: SPEECH_PARAMS[name].json_schema() for name in PARAM_NAMES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,65 +71,54 @@ class OpenAIRequest:
     as_events: bool
 
 
-def parse_request(body: bytes) -> OpenAIRequest:
+def parse_request(content: bytes) -> OpenAIRequest:
     """Raises:
     InvalidMessage: not JSON, not an object, or a field of another type.
     InvalidRequest, UnsupportedAudioFormat: an invalid value.
     """
-    fields = load_object(body, len(body))
-    voice = fields.optional_text_or_object("voice")
-    if not isinstance(voice, Fields):
-        return _noticed(_parse(fields, voice, None), fields)
-    if (name := voice.optional_text("id")) is not None:  # the service's form of a custom voice
-        return _noticed(_parse(fields, name, None), fields)
-    return _noticed(_parse(fields, None, parse_inline_voice(voice, INLINE_TTL_S)), fields)
+    values = load_object(content, len(content))
+    body = SpeechBody.of(values)
+    notices = unknown_field_notices(body, PARAM_NAMES)
+    has_own = "voice" in body.given() and body.voice.id is None
+    own_voice = body.voice.own_voice(INLINE_TTL_S) if has_own else None
+    return _parse(values, body, own_voice, notices)
 
 
 def parse_form(form: Mapping[str, str], own_voice: VoiceRequest) -> OpenAIRequest:
     """Parse a form with recordings for this request. Raises the errors of `parse_request`."""
-    values: dict[str, Any] = dict(form)
+    values: dict[str, object] = dict(form)
     for name, text in form.items():
         kind = SPEECH_PARAMS[name].type if name in SPEECH_PARAMS else str
         try:
             values[name] = kind(text) if kind in (int, float) else text
         except ValueError:
             raise InvalidRequest(f"{name} must be a number", field=name) from None
-    fields = Fields(values)
-    if not own_voice.has_recordings:
-        return _parse(fields, fields.optional_text("voice"), None)
-    if fields.optional_text("voice") is not None:
+    body = SpeechBody.of(values)
+    if own_voice.has_recordings and body.voice.id is not None:
         raise InvalidRequest("give a voice or recordings, not both", field="voice")
-    return _parse(fields, None, own_voice)
+    return _parse(values, body, own_voice if own_voice.has_recordings else None)
 
 
-def _noticed(request: OpenAIRequest, fields: Fields) -> OpenAIRequest:
-    return replace(request, speech=replace(request.speech, notices=unknown_field_notices(fields)))
-
-
-def _parse(fields: Fields, voice: str | None, own_voice: VoiceRequest | None) -> OpenAIRequest:
-    text = fields.text("input")
-    if not text.strip():
+def _parse(
+    values: Mapping[str, object],
+    body: SpeechBody,
+    own_voice: VoiceRequest | None,
+    notices: tuple[str, ...] = (),
+) -> OpenAIRequest:
+    if not body.input.strip():
         raise InvalidRequest("input is empty", field="input")
-    name = fields.optional_text("response_format") or "mp3"
-    if name not in FORMATS:
+    if (name := body.response_format) not in FORMATS:
         raise UnsupportedAudioFormat(f"response_format must be one of {', '.join(FORMATS)}", field="response_format")
-    stream_format = fields.optional_text("stream_format") or "audio"
-    if stream_format not in STREAM_FORMATS:
+    if body.stream_format not in STREAM_FORMATS:
         raise InvalidRequest(f"stream_format must be one of {', '.join(STREAM_FORMATS)}", field="stream_format")
-    speech = SpeechRequest(
-        text=text,
-        audio=FORMATS[name],
-        voice=voice,
-        model=fields.optional_text("model"),
-        params=_parse_params(fields),
-        own_voice=own_voice,
-    )
-    return OpenAIRequest(speech, as_events=stream_format == "sse")
+    params = _parse_params(values)
+    speech = SpeechRequest(body.input, FORMATS[name], body.voice.id, body.model, params, own_voice, notices)
+    return OpenAIRequest(speech, as_events=body.stream_format == "sse")
 
 
-def _parse_params(fields: Fields) -> SpeechParams:
+def _parse_params(values: Mapping[str, object]) -> SpeechParams:
     """Return the speech parameters. An empty language or description counts as none, as clients of OpenAI expect."""
-    params = read_params(fields, PARAM_NAMES)
+    params = read_params(values, PARAM_NAMES)
     if not params.get("language"):
         params.pop("language", None)
     if not params.get("instructions"):

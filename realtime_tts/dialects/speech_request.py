@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from pydantic import create_model
+
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
-from realtime_tts.dialects.json_input import Fields
+from realtime_tts.dialects.json_input import Body, Integer
 from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.session.messages import TimedWord
@@ -83,26 +86,28 @@ class Rendering(Protocol):
         ...
 
 
-_READERS: dict[Any, Callable[[Fields, str], object]] = {
-    int: Fields.optional_integer,
-    float: Fields.optional_number,
-    str: Fields.optional_text,
-    Mapping: Fields.optional_texts,
-}
+_TYPES: dict[object, object] = {int: Integer, float: float, str: str, Mapping: dict[str, str]}
 
 
-def read_params(fields: Fields, names: Iterable[str] = SPEECH_PARAMS) -> SpeechParams:
-    """Return the speech parameters among the fields. Their bounds are not checked here.
+@functools.cache
+def _params_body(*names: str) -> type[Body]:
+    fields: dict[str, Any] = {name: (_TYPES[SPEECH_PARAMS[name].type], None) for name in names}
+    return create_model("Params", __base__=Body, **fields)
+
+
+def read_params(values: Mapping[str, object], names: Iterable[str] = SPEECH_PARAMS, prefix: str = "") -> SpeechParams:
+    """Return the speech parameters among the members of an object. Their bounds are not checked here.
 
     Raises:
-        InvalidMessage: a value of another type.
+        InvalidMessage: a value of another type; `prefix` is before the names in errors.
     """
-    return given(**{name: _READERS[SPEECH_PARAMS[name].type](fields, name) for name in names})
+    return given(**_params_body(*names).of(values, prefix).given())
 
 
-def unknown_field_notices(fields: Fields) -> tuple[str, ...]:
-    """Return the notice about fields that were not read, if any, with names escaped for a header."""
-    names = [ascii(name[:_MAX_NAME_CHARS]) for name in itertools.islice(fields.unknown_names(), _MAX_NAMES + 1)]
+def unknown_field_notices(body: Body, known: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the notice about members that are not declared, if any, with names escaped for a header."""
+    unknown = (ascii(name[:_MAX_NAME_CHARS]) for name in body.unknown_names() if name not in known)
+    names = list(itertools.islice(unknown, _MAX_NAMES + 1))
     others = " and others" if len(names) > _MAX_NAMES else ""
     return (f"unknown fields are ignored: {', '.join(names[:_MAX_NAMES])}{others}",) if names else ()
 

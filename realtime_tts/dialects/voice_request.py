@@ -7,7 +7,9 @@ import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from realtime_tts.dialects.json_input import Fields
+from pydantic import model_validator
+
+from realtime_tts.dialects.json_input import Body
 from realtime_tts.errors import InvalidMessage, InvalidRequest
 
 YES = frozenset({"true", "yes", "1", "on"})
@@ -58,31 +60,51 @@ class VoiceRequest:
         return bool(self.reference or self.prompt)
 
 
-def parse_inline_voice(fields: Fields, ttl_s: float) -> VoiceRequest:
-    """Parse an object instead of a voice's name, with the recordings of `POST /v1/voices` in base64.
+class VoiceName(Body):
+    """Voice that a request names: a string, or an object with an `id`."""
 
-    Raises:
-        InvalidMessage: a field of another type, or no recording. InvalidRequest: malformed base64.
-    """
-    wanted = VoiceRequest(
-        reference=(reference,) if (reference := _recording(fields, "reference")) else (),
-        prompt=_recording(fields, "prompt"),
-        prompt_text=fields.optional_text("prompt_text"),
-        consent=bool(fields.optional_boolean("consent")),
-        consent_by=fields.optional_text("consent_by") or "",
-        consent_scope=fields.optional_text("consent_scope") or "",
-        ttl_s=ttl_s,
-    )
-    if not wanted.has_recordings:
-        raise InvalidMessage(
-            "voice.id is missing, or a recording: reference, or prompt and prompt_text", field="voice.id"
+    id: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_string(cls, value: object) -> object:
+        return {"id": value} if isinstance(value, str) else value
+
+
+class InlineVoice(VoiceName):
+    """Voice that a request names, or the recordings of `POST /v1/voices` in base64."""
+
+    reference: str = ""
+    prompt: str = ""
+    prompt_text: str | None = None
+    consent: bool = False
+    consent_by: str = ""
+    consent_scope: str = ""
+
+    def own_voice(self, ttl_s: float) -> VoiceRequest:
+        """Return the voice to make of the recordings.
+
+        Raises:
+            InvalidMessage: no recording. InvalidRequest: malformed base64.
+        """
+        wanted = VoiceRequest(
+            reference=(reference,) if (reference := _recording("reference", self.reference)) else (),
+            prompt=_recording("prompt", self.prompt),
+            prompt_text=self.prompt_text,
+            consent=self.consent,
+            consent_by=self.consent_by,
+            consent_scope=self.consent_scope,
+            ttl_s=ttl_s,
         )
-    return wanted
+        if not wanted.has_recordings:
+            raise InvalidMessage(
+                "voice.id is missing, or a recording: reference, or prompt and prompt_text", field="voice.id"
+            )
+        return wanted
 
 
-def _recording(fields: Fields, name: str) -> bytes:
-    encoded = fields.optional_plain_text(name)
+def _recording(name: str, encoded: str) -> bytes:
     try:
-        return base64.b64decode(encoded or "", validate=True)
+        return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidRequest(f"voice.{name} is no base64", field=f"voice.{name}") from None

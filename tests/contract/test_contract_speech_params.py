@@ -13,7 +13,6 @@ from realtime_tts.api.request import speech_arguments
 from realtime_tts.cli.options import speech_options
 from realtime_tts.contract import frames
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParam, given, with_defaults
-from realtime_tts.dialects.json_input import Fields
 from realtime_tts.dialects.speech_request import read_params
 from realtime_tts.errors import InvalidMessage, InvalidRequest
 from realtime_tts.server.http.catalogue import Catalogue
@@ -39,10 +38,10 @@ def make_defaults() -> SpeechDefaults:
 
 @pytest.mark.usefixtures("breath")
 def test_a_new_parameter_is_one_entry() -> None:
-    read: Any = read_params(Fields({"breath": 1, "speed": 2}))
+    read: Any = read_params({"breath": 1, "speed": 2})
     assert read == {"breath": 1.0, "speed": 2.0}
     with pytest.raises(InvalidMessage, match="breath must be a number"):
-        read_params(Fields({"breath": "much"}))
+        read_params({"breath": "much"})
 
     defaults = make_defaults()
     params: Any = defaults.resolve(Choices(params=read), Choices()).params

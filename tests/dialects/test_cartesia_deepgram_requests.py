@@ -22,9 +22,9 @@ from realtime_tts.server.vendors.cartesia_voices import page_of, voice_entry, vo
 WAV = {"container": "wav", "encoding": "pcm_f32le", "sample_rate": 44_100}
 
 
-def ask_cartesia(as_events: bool = False, **fields: Any) -> cartesia.CartesiaSpeech:
+def ask_cartesia(as_events: bool = False, **fields: Any) -> SpeechRequest:
     body = {"transcript": "Hello.", "output_format": WAV, "voice": {"id": "v"}, "model_id": "m", **fields}
-    return cartesia.parse_speech(json.dumps(body).encode(), as_events)
+    return cartesia.SpeechBody.parse(json.dumps(body).encode()).speech(as_events)
 
 
 def ask_deepgram(text: str = "Hello.", **query: str) -> SpeechRequest:
@@ -34,19 +34,17 @@ def ask_deepgram(text: str = "Hello.", **query: str) -> SpeechRequest:
 def test_cartesia_asks_for_a_file() -> None:
     asked = ask_cartesia(language="en", generation_config={"speed": 1.2})
     params = SpeechParams(language="en", speed=1.2)
-    assert asked.speech == SpeechRequest("Hello.", StreamFormat("wav", "pcm_f32le", 44_100), "v", "m", params)
-    assert (asked.context_id, asked.wants_words) == (None, False)
+    assert asked == SpeechRequest("Hello.", StreamFormat("wav", "pcm_f32le", 44_100), "v", "m", params)
 
 
 def test_cartesia_asks_for_mp3() -> None:
     asked = ask_cartesia(output_format={"container": "mp3", "sample_rate": 44_100, "bit_rate": 192_000})
-    assert asked.speech.audio == StreamFormat("mp3", "mp3", 44_100, 192_000)
+    assert asked.audio == StreamFormat("mp3", "mp3", 44_100, 192_000)
 
 
 def test_cartesia_asks_for_events_with_words() -> None:
     raw = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 8_000}
-    asked = ask_cartesia(True, output_format=raw, context_id="c", add_timestamps=True)
-    assert (asked.context_id, asked.wants_words) == ("c", True)
+    assert ask_cartesia(True, output_format=raw, context_id="c", add_timestamps=True).notices == ()
     with pytest.raises(UnsupportedAudioFormat):
         ask_cartesia(True)
 
@@ -56,9 +54,9 @@ def test_cartesia_is_told_what_is_ignored() -> None:
         generation_config={"volume": 2, "emotion": "sad"}, pronunciation_dict_id="p", normalization="auto", save=True
     )
     ignored = ("emotion", "save")
-    assert asked.speech.params["volume"] == 2
-    assert asked.speech.dictionaries == ("p",)
-    assert asked.speech.notices == tuple(f"{name} is ignored" for name in ignored)
+    assert asked.params["volume"] == 2
+    assert asked.dictionaries == ("p",)
+    assert asked.notices == tuple(f"{name} is ignored" for name in ignored)
 
 
 @pytest.mark.parametrize("transcript", ["", " \n"])

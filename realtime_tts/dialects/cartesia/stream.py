@@ -7,22 +7,15 @@ context too, as Cartesia's clients expect: later input for the context is ignore
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.base import Habits, joined_notices
 from realtime_tts.dialects.cartesia import events
 from realtime_tts.dialects.cartesia.events import WordTimes
-from realtime_tts.dialects.cartesia.requests import (
-    Input,
-    read_dictionaries,
-    read_input,
-    read_params,
-    read_raw_format,
-    read_voice,
-)
-from realtime_tts.dialects.json_input import Fields, load_object
+from realtime_tts.dialects.cartesia.requests import Input
+from realtime_tts.dialects.json_input import Body, load_object, required
 from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, error_classes
 from realtime_tts.session.messages import (
     AudioPackets,
@@ -63,6 +56,10 @@ class _Context:
     notice: str | None = None
 
 
+class _Named(Body):
+    context_id: str | None = None
+
+
 class CartesiaDialect:
     """One socket of `/tts/websocket`.
 
@@ -84,16 +81,15 @@ class CartesiaDialect:
     # ---- from the client -----------------------------------------------------------------------------------------
 
     def parse(self, frame: str | bytes, max_bytes: int) -> list[ClientMessage]:
-        fields = load_object(frame, max_bytes)
-        context_id = self._read_id(fields)
+        values = load_object(frame, max_bytes)
+        context_id = self._read_id(_Named.of(values).context_id)
         try:
-            return list(self._read(fields, context_id))
+            return list(self._read(Input.of(values), context_id))
         except RealtimeTTSError as error:
             error.context_id = context_id
             raise
 
-    def _read_id(self, fields: Fields) -> str:
-        context_id = fields.optional_text("context_id")
+    def _read_id(self, context_id: str | None) -> str:
         if context_id is None:
             self._num_unnamed += 1
             return f"context-{self._num_unnamed}"
@@ -101,31 +97,35 @@ class CartesiaDialect:
             raise InvalidMessage(f"context_id has 1 to {_MAX_ID_CHARS} characters", field="context_id")
         return context_id
 
-    def _read(self, fields: Fields, context_id: str) -> Iterable[ClientMessage]:
+    def _read(self, input_: Input, context_id: str) -> Iterator[ClientMessage]:
         if context_id in self._over:
-            return []
-        if fields.optional_boolean("cancel"):
+            return
+        if input_.cancel:
             if context_id in self._contexts:
                 self._end(context_id)
-            return [CancelRequest(context_id)]
-        opening, input_ = self._read_opening(fields, context_id), read_input(fields)
+            yield CancelRequest(context_id)
+            return
+        opening = None if context_id in self._contexts else self._read_opening(input_, context_id)
+        text, flush = input_.spoken()
         if opening is not None:
-            self._contexts[context_id] = _Context(bool(fields.optional_boolean("add_timestamps")))
+            self._contexts[context_id] = _Context(input_.add_timestamps)
         context = self._contexts[context_id]
         if context.has_ended:
-            if input_.transcript.strip():
+            if text.strip():
                 raise InvalidRequest("the context's last input was not to be followed by another", field="transcript")
-            return []  # some clients send the last input twice
-        context.has_ended = input_.is_last
-        return _input_messages(input_, opening or Text(context_id, ""))
+            return  # some clients send the last input twice
+        context.has_ended = not input_.continue_
+        yield replace(opening or Text(context_id, ""), text=text)
+        if flush:
+            yield Flush(context_id)
+        if context.has_ended:
+            yield End(context_id)
 
-    def _read_opening(self, fields: Fields, context_id: str) -> Text | None:
-        """Return the message that opens a context, without its text; None if it is open. Later options are ignored."""
-        if context_id in self._contexts:
-            return None
-        params = read_params(fields) | given(adapter=self._adapter_of(fields.optional_text("model_id")))
-        audio, dictionaries = read_raw_format(fields), read_dictionaries(fields)
-        return Text(context_id, "", voice=read_voice(fields), audio=audio, params=params, dictionaries=dictionaries)
+    def _read_opening(self, input_: Input, context_id: str) -> Text:
+        """Return the message that opens a context, without its text. Options of later inputs are ignored."""
+        params = input_.params() | given(adapter=self._adapter_of(input_.model_id))
+        audio = required(input_.output_format, "output_format").raw()
+        return Text(context_id, "", input_.voice.id, audio, params, input_.dictionaries())
 
     def _end(self, context_id: str) -> None:
         """Ignore further input of a context."""
@@ -171,11 +171,3 @@ class CartesiaDialect:
             self._end(context_id)
         status = error_classes().get(code, RealtimeTTSError).http_status
         return [events.error(context_id, code, status, text, self._request_id)]
-
-
-def _input_messages(input_: Input, text: Text) -> Iterator[ClientMessage]:
-    yield replace(text, text=input_.transcript)
-    if input_.flush:
-        yield Flush(text.context_id)
-    if input_.is_last:
-        yield End(text.context_id)

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.stream_format import StreamFormat, possible_mp3_bitrate
 from realtime_tts.contract.speech_params import SpeechParams, given
-from realtime_tts.dialects.json_input import load_object
+from realtime_tts.dialects.json_input import Body
 from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices, unknown_field_notices
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError, UnsupportedAudioFormat
 
@@ -43,6 +43,10 @@ class DeepgramError(TypedDict):
 def deepgram_problem(error: RealtimeTTSError, request_id: str) -> tuple[int, DeepgramError]:
     """Return the status and the body of an HTTP error response."""
     return error.http_status, {"err_code": error.code, "err_msg": error.message, "request_id": request_id}
+
+
+class SpeechBody(Body):
+    text: str
 
 
 def read_raw_format(query: Mapping[str, str]) -> AudioFormat:
@@ -82,17 +86,16 @@ def parse_speech(query: Mapping[str, str], body: bytes, split: Split = unsplit) 
     """
     if "callback" in query:
         raise InvalidRequest("callback is not supported: the answer is the speech", field="callback")
-    fields = load_object(body, len(body))
-    text = fields.text("text")
-    if not text.strip():
+    spoken = SpeechBody.parse(body)
+    if not spoken.text.strip():
         raise InvalidRequest("text is empty", field="text")
     audio, params = _read_format(query), read_params(query)
     # A bit rate without effect gives a notice, not an error.
     is_odd = "bit_rate" in query and not FILES[query.get("encoding", "mp3")][3]
     lowered = bitrate_notices(_integer(query, "bit_rate") or audio.bitrate, audio.bitrate)
-    notices = (("bit_rate is ignored",) if is_odd else lowered) + unknown_field_notices(fields)
+    notices = (("bit_rate is ignored",) if is_odd else lowered) + unknown_field_notices(spoken)
     voice, adapter = split(query.get("model"))
-    return SpeechRequest(text, audio, voice=voice, params=params | given(adapter=adapter), notices=notices)
+    return SpeechRequest(spoken.text, audio, voice=voice, params=params | given(adapter=adapter), notices=notices)
 
 
 def _read_format(query: Mapping[str, str]) -> StreamFormat:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.base import Habits
-from realtime_tts.dialects.deepgram.requests import Split, read_params, read_raw_format, unsplit
-from realtime_tts.dialects.json_input import Fields, load_object
+from realtime_tts.dialects.deepgram.requests import SpeechBody, Split, read_params, read_raw_format, unsplit
+from realtime_tts.dialects.json_input import load_object
 from realtime_tts.errors import InvalidMessage
 from realtime_tts.session.messages import (
     AudioPackets,
@@ -77,17 +76,17 @@ class DeepgramDialect:
     def parse(self, frame: str | bytes, max_bytes: int) -> list[ClientMessage]:
         if isinstance(frame, bytes):
             raise InvalidMessage("a message is a text frame")
-        fields = load_object(frame, max_bytes)
-        kind = fields.text("type")
-        if kind not in _READERS:
+        values = load_object(frame, max_bytes)
+        kind = values.get("type")
+        if not isinstance(kind, str) or kind not in _READERS:
             raise InvalidMessage(f"type is one of {', '.join(_READERS)}", field="type")
-        return list(_READERS[kind](self, fields))
+        return list(_READERS[kind](self, values))
 
-    def _read_speak(self, fields: Fields) -> Iterable[ClientMessage]:
-        text = fields.text("text")
+    def _read_speak(self, values: Mapping[str, object]) -> Iterable[ClientMessage]:
+        text = SpeechBody.of(values).text
         return [] if self._is_over else [self._text(text)]
 
-    def _read_flush(self, fields: Fields) -> Iterable[ClientMessage]:
+    def _read_flush(self, values: Mapping[str, object]) -> Iterable[ClientMessage]:
         if self._is_over:
             self._begin_turn()
         # Each flush is answered, so a flush without text is a turn too.
@@ -96,11 +95,11 @@ class DeepgramDialect:
         self._begin_turn()
         return [*opening, end]
 
-    def _read_clear(self, fields: Fields) -> Iterable[ClientMessage]:
+    def _read_clear(self, values: Mapping[str, object]) -> Iterable[ClientMessage]:
         self._begin_turn()
         return [CancelRequest()]
 
-    def _read_close(self, fields: Fields) -> Iterable[ClientMessage]:
+    def _read_close(self, values: Mapping[str, object]) -> Iterable[ClientMessage]:
         return [Leave(at_once=True)]
 
     def _text(self, text: str) -> Text:
@@ -140,7 +139,7 @@ class DeepgramDialect:
         return [_render("Error", **_both_names("err", message.code, message.message))]
 
 
-_READERS: dict[str, Callable[[DeepgramDialect, Fields], Iterable[ClientMessage]]] = {
+_READERS: dict[str, Callable[[DeepgramDialect, Mapping[str, object]], Iterable[ClientMessage]]] = {
     "Speak": DeepgramDialect._read_speak,
     "Flush": DeepgramDialect._read_flush,
     "Clear": DeepgramDialect._read_clear,
@@ -150,7 +149,7 @@ _READERS: dict[str, Callable[[DeepgramDialect, Fields], Iterable[ClientMessage]]
 # ---- rendering -----------------------------------------------------------------------------------------------------
 
 
-def _render(kind: str, **fields: Any) -> str:
+def _render(kind: str, **fields: object) -> str:
     return json.dumps({"type": kind, **fields}, separators=(",", ":"), allow_nan=False)
 
 

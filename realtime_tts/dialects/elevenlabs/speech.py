@@ -5,25 +5,34 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
-from realtime_tts.dialects.elevenlabs.dictionaries import read_locators
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_format
-from realtime_tts.dialects.elevenlabs.voice_settings import ignored_settings, parse_speed
-from realtime_tts.dialects.json_input import load_object
+from realtime_tts.dialects.elevenlabs.requests import Request
+from realtime_tts.dialects.json_input import Integer
 from realtime_tts.dialects.speech_request import Chunk, SpeechRequest, Total, unknown_field_notices
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 
-# Fields without effect: no notice for these, which clients send by default; the others in `_IGNORED` get one.
-_WITHOUT_DIFFERENCE = (
-    *("previous_text", "next_text", "apply_text_normalization", "apply_language_text_normalization"),
-    "enable_ssml_parsing",
-)
 _IGNORED = ("previous_request_ids", "next_request_ids", "use_pvc_as_ivc")
+
+
+class SpeechBody(Request):
+    text: str
+    model_id: str | None = None
+    seed: Integer | None = None
+    language_code: str | None = None
+    # Fields without effect, which clients send by default; those in `_IGNORED` get a notice.
+    previous_text: object = None
+    next_text: object = None
+    apply_text_normalization: object = None
+    apply_language_text_normalization: object = None
+    enable_ssml_parsing: object = None
+    previous_request_ids: object = None
+    next_request_ids: object = None
+    use_pvc_as_ivc: object = None
 
 
 def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRequest:
@@ -34,27 +43,19 @@ def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRe
         InvalidRequest, UnsupportedAudioFormat: an invalid value.
     """
     audio = parse_format(query.get("output_format") or DEFAULT_FORMAT)
-    fields = load_object(body, len(body))
-    text = fields.text("text")
-    if not text.strip():
+    wanted = SpeechBody.parse(body)
+    if not wanted.text.strip():
         raise InvalidRequest("text is empty", field="text")
-    settings = fields.optional_object("voice_settings")
-    dictionaries = read_locators(fields)
-    ignored = [*ignored_settings(settings), *(name for name in _IGNORED if name in set(fields.names()))]
-    fields.expect(*_IGNORED, *_WITHOUT_DIFFERENCE)
-    request = SpeechRequest(
-        text=text,
+    ignored = [*wanted.voice_settings.ignored(), *(name for name in _IGNORED if name in wanted.given())]
+    return SpeechRequest(
+        text=wanted.text,
         audio=audio,
         voice=voice,
-        model=fields.optional_text("model_id"),
-        params=given(
-            seed=fields.optional_integer("seed"),
-            language=fields.optional_text("language_code") or None,
-            speed=parse_speed(settings),
-        ),
+        model=wanted.model_id,
+        params=given(seed=wanted.seed, language=wanted.language_code or None, speed=wanted.voice_settings.speed),
+        notices=(*(f"{name} is ignored" for name in ignored), *unknown_field_notices(wanted)),
+        dictionaries=wanted.dictionaries(),
     )
-    notices = (*(f"{name} is ignored" for name in ignored), *unknown_field_notices(fields))
-    return replace(request, notices=notices, dictionaries=dictionaries)
 
 
 class TimedLines:

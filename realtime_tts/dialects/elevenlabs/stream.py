@@ -13,14 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import Field
+
 from realtime_tts.contract.speech_params import SpeechParams, given
 from realtime_tts.dialects.base import NOTICE_FIELD, Habits, joined_notices
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
-from realtime_tts.dialects.elevenlabs.dictionaries import read_locators
 from realtime_tts.dialects.elevenlabs.errors import error_status
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packet_format
-from realtime_tts.dialects.elevenlabs.voice_settings import parse_speed
-from realtime_tts.dialects.json_input import Fields, load_object
+from realtime_tts.dialects.elevenlabs.requests import Request
+from realtime_tts.dialects.json_input import load_object
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 from realtime_tts.session.messages import (
     AudioPackets,
@@ -82,6 +83,14 @@ class _Turn:
         return self.is_flushed and self.num_flushes == 0
 
 
+class _Message(Request):
+    context_id: str | None = None
+    context_id_: str | None = Field(default=None, alias="contextId")
+    flush: bool = False
+    close_socket: bool = False
+    close_context: bool = False
+
+
 class ElevenLabsDialect:
     """One connection.
 
@@ -122,24 +131,24 @@ class ElevenLabsDialect:
         Raises:
             InvalidMessage: see `json_input`; or a field of another type.
         """
-        fields = load_object(frame, max_bytes)
-        messages = [] if self._has_left else self._read(fields)
+        message = _Message.of(load_object(frame, max_bytes))
+        messages = [] if self._has_left else self._read(message)
         return messages or [Ping()]
 
-    def _read(self, fields: Fields) -> list[ClientMessage]:
-        name = fields.optional_text("context_id") or fields.optional_text("contextId") or _DEFAULT_CONTEXT
-        text, flush = fields.optional_text("text"), fields.optional_boolean("flush") or False
-        params, dictionaries = self._params(fields), read_locators(fields)
+    def _read(self, message: _Message) -> list[ClientMessage]:
+        name, text = message.context_id or message.context_id_ or _DEFAULT_CONTEXT, message.text
+        speed, dictionaries = message.voice_settings.speed, message.dictionaries()
+        params = given(seed=self._seed, language=self._language, speed=speed, adapter=self._adapter)
         if self._multi:
-            if fields.optional_boolean("close_socket"):
+            if message.close_socket:
                 return self._leave()
-            if fields.optional_boolean("close_context"):
+            if message.close_context:
                 return self._close(name)
         elif text == "":
             return [*([] if self._open else self._begin(_DEFAULT_CONTEXT, params, dictionaries)), *self._leave()]
         else:
             name = _DEFAULT_CONTEXT
-        return self._speak(name, text or "", flush, params, dictionaries)
+        return self._speak(name, text or "", message.flush, params, dictionaries)
 
     def _speak(
         self, name: str, text: str, flush: bool, params: SpeechParams, dictionaries: tuple[str, ...]
@@ -193,10 +202,6 @@ class ElevenLabsDialect:
         ends: list[ClientMessage] = [End(turn.key) for turn in self._open.values()]
         self._open.clear()
         return [*ends, Leave()]
-
-    def _params(self, fields: Fields) -> SpeechParams:
-        speed = parse_speed(fields.optional_object("voice_settings"))
-        return given(seed=self._seed, language=self._language, speed=speed, adapter=self._adapter)
 
     # ---- to the client -------------------------------------------------------------------------------------------
 
@@ -281,10 +286,10 @@ class ElevenLabsDialect:
 def read_key(frame: str | bytes, max_bytes: int) -> str:
     """Return the API key in a client's first message, "" if it has none or is malformed."""
     try:
-        fields = load_object(frame, max_bytes)
-        keys = [fields.optional_text(name) for name in ("xi_api_key", "xi-api-key", "authorization")]
+        values = load_object(frame, max_bytes)
     except InvalidRequest:
         return ""
+    keys = [key for name in ("xi_api_key", "xi-api-key", "authorization") if isinstance(key := values.get(name), str)]
     key = next(filter(None, keys), "")
     return key.partition(" ")[2].strip() if key.lower().startswith("bearer ") else key
 

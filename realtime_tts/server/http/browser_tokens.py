@@ -9,20 +9,17 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
 
-from realtime_tts.dialects.json_input import Fields, load_object
 from realtime_tts.errors import Forbidden, InvalidRequest, VoiceNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import schemas
 from realtime_tts.server.http.routes import (
-    MAX_BODY_BYTES,
     NEEDS_KEY,
     NO_KEY,
     AnyClient,
     AnyGateway,
     problems,
     read_body,
-    read_bounded,
     takes,
 )
 from realtime_tts.server.logs import log_event
@@ -87,16 +84,3 @@ def make_plain_token(gateway: Gateway, client: Client, ttl_s: int, response: Res
         Forbidden, InvalidRequest: see `make_token`.
     """
     return make_token(gateway, client, schemas.TokenRequest.model_validate({"ttl_s": ttl_s}), response).token
-
-
-async def read_ttl_s(request: Request, name: str, default_s: int) -> int:
-    """Return the lifetime that the field `name` of a JSON body asks for. The body may be empty.
-
-    Raises:
-        InvalidMessage: not JSON, or the field is no integer. InvalidRequest: less than a second.
-    """
-    body = await read_bounded(request, MAX_BODY_BYTES)
-    ttl_s = (load_object(body, len(body)) if body else Fields({})).optional_integer(name)
-    if ttl_s is not None and ttl_s < 1:
-        raise InvalidRequest(f"{name} must be at least 1, got {ttl_s}", field=name)
-    return default_s if ttl_s is None else ttl_s

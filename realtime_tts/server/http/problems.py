@@ -16,16 +16,14 @@ from typing import TypeAlias
 from fastapi import FastAPI, Request, WebSocket, params
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 from uvicorn.protocols.utils import ClientDisconnected
 
-from realtime_tts.dialects.json_input import MAX_NAME_CHARS
+from realtime_tts.dialects.json_input import invalid
 from realtime_tts.errors import InternalError, InvalidRequest, RealtimeTTSError, Unauthorized
-from realtime_tts.server.http.field_problems import sentence
 from realtime_tts.server.http.request_ids import request_id
 from realtime_tts.server.logs import log_crash
 
@@ -90,12 +88,6 @@ def error_code(status: int) -> str:
     return HTTPStatus(status).phrase.lower().replace(" ", "_")
 
 
-def invalid_body(error: ErrorDetails, skipped: int = 0) -> InvalidRequest:
-    """Return a pydantic error as `InvalidRequest`, without the value that was sent; `skipped`: parts of its place."""
-    field = ".".join(str(part)[:MAX_NAME_CHARS] for part in error["loc"][skipped:])
-    return InvalidRequest(sentence(field, error), field=field or None)
-
-
 class Containment:
     """ASGI middleware: an unexpected exception is logged once, without its message, and answered with 500.
 
@@ -140,11 +132,11 @@ def install_problem_handlers(app: FastAPI) -> None:
         named.code, named.http_status = error_code(error.status_code), error.status_code
         return _rendered(named, connection.scope, error.headers)
 
-    async def invalid(request: Request, error: Exception) -> JSONResponse:
+    async def malformed(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        return problem_response(invalid_body(error.errors()[0], 1), request.scope)
+        return problem_response(invalid(InvalidRequest, error.errors()[0], skipped=1), request.scope)
 
     app.add_exception_handler(RealtimeTTSError, ours)
     app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(RequestValidationError, malformed)
     app.add_middleware(Containment)

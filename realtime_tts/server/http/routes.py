@@ -15,17 +15,17 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from realtime_tts import __version__
-from realtime_tts.dialects.json_input import Fields, load_object
-from realtime_tts.errors import RequestTooLarge
+from realtime_tts.dialects.json_input import Body, invalid
+from realtime_tts.errors import InvalidRequest, RequestTooLarge
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.lateness import Pace
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import schemas
-from realtime_tts.server.http.problems import invalid_body
 from realtime_tts.server.http.schemas import Health, ModelList, Problem, Readiness, VoiceList
 from realtime_tts.server.metrics import CONTENT_TYPE
 
 B = TypeVar("B", bound=BaseModel)
+J = TypeVar("J", bound=Body)
 
 MAX_BODY_BYTES = 16 * 1024
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -79,8 +79,18 @@ def vendor_problems(model: object) -> Documented:
 
 
 def takes(schema: type[BaseModel]) -> dict[str, Any]:
-    """Return the documented JSON body of a route that reads it with `read_body`."""
-    return {"requestBody": {"content": {"application/json": {"schema": schema.model_json_schema()}}}}
+    """Return the documented JSON body of a route that reads it itself."""
+    described = schema.model_json_schema()
+    definitions = described.pop("$defs", {})
+
+    def inline(value: Any) -> Any:
+        if isinstance(value, dict) and "$ref" in value:
+            return inline(definitions[value["$ref"].rpartition("/")[2]])
+        if isinstance(value, dict):
+            return {name: inline(each) for name, each in value.items()}
+        return [inline(each) for each in value] if isinstance(value, list) else value
+
+    return {"requestBody": {"content": {"application/json": {"schema": inline(described)}}}}
 
 
 async def read_bounded(request: Request, max_bytes: int) -> bytes:
@@ -101,10 +111,9 @@ def is_form(request: Request) -> bool:
     return request.headers.get("content-type", "").startswith("multipart/form-data")
 
 
-async def read_object(request: Request, max_bytes: int = MAX_BODY_BYTES) -> Fields:
-    """Read a JSON object of limited size. Raises RequestTooLarge, InvalidMessage."""
-    body = await read_bounded(request, max_bytes)
-    return load_object(body, len(body))
+async def read_json(request: Request, schema: type[J], max_bytes: int = MAX_BODY_BYTES) -> J:
+    """Read a JSON body of another service's interface, or none. Raises RequestTooLarge, InvalidMessage."""
+    return schema.parse(await read_bounded(request, max_bytes) or b"{}")
 
 
 async def read_body(request: Request, schema: type[B]) -> B:
@@ -117,7 +126,7 @@ async def read_body(request: Request, schema: type[B]) -> B:
     try:
         return schema.model_validate_json(body or b"{}", strict=True)
     except ValidationError as error:
-        raise invalid_body(error.errors()[0]) from None
+        raise invalid(InvalidRequest, error.errors()[0]) from None
 
 
 async def get_gateway(connection: HTTPConnection) -> Gateway:

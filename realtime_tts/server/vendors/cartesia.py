@@ -3,48 +3,33 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response, WebSocket
+from pydantic import Field
 
 from realtime_tts.dialects.cartesia import events
 from realtime_tts.dialects.cartesia.errors import CartesiaError, cartesia_problem
-from realtime_tts.dialects.cartesia.requests import CartesiaSpeech, parse_speech
+from realtime_tts.dialects.cartesia.requests import SpeechBody
 from realtime_tts.dialects.cartesia.stream import CartesiaDialect
+from realtime_tts.dialects.json_input import Body, Integer
 from realtime_tts.dialects.speech_request import Chunk, Total
 from realtime_tts.errors import RealtimeTTSError
-from realtime_tts.server.http.browser_tokens import make_plain_token, read_ttl_s
+from realtime_tts.server.http.browser_tokens import make_plain_token
 from realtime_tts.server.http.problems import answers_in
 from realtime_tts.server.http.request_ids import request_id
-from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, vendor_problems
+from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, read_json, takes, vendor_problems
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import cartesia_dictionaries, cartesia_voices
 
 _EVENT_STREAM = "text/event-stream"
-_DEFAULT_TTL_S = 60  # of a token
 
 
 router = APIRouter(dependencies=[answers_in(cartesia_problem)])
 _http = APIRouter(tags=["Cartesia"], dependencies=NEEDS_KEY, responses=vendor_problems(CartesiaError))
-_BODY = {
-    "requestBody": {
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["transcript", "output_format"],
-                    "properties": {
-                        "transcript": {"type": "string"},
-                        "model_id": {"type": "string"},
-                        "voice": {"oneOf": [{"type": "string"}, {"type": "object"}]},
-                        "output_format": {"type": "object"},
-                        "language": {"type": "string"},
-                        "add_timestamps": {"type": "boolean"},
-                        "context_id": {"type": "string"},
-                    },
-                }
-            }
-        }
-    }
-}
+_BODY = takes(SpeechBody)
+
+
+class _TokenBody(Body):
+    expires_in: Integer = Field(default=60, ge=1)  # s
 
 
 class _Events:
@@ -52,8 +37,8 @@ class _Events:
 
     content_type = _EVENT_STREAM
 
-    def __init__(self, wanted: CartesiaSpeech, id_: str) -> None:
-        self.wants_words = wanted.wants_words
+    def __init__(self, wanted: SpeechBody, id_: str) -> None:
+        self.wants_words = wanted.add_timestamps
         self._context_id, self._request_id = wanted.context_id, id_
         self._times = events.WordTimes()
 
@@ -87,8 +72,8 @@ async def socket(websocket: WebSocket, gateway: AnyGateway) -> None:
     openapi_extra=_BODY,
 )
 async def speak_bytes(request: Request, gateway: AnyGateway, client: AnyClient) -> Response:
-    wanted = parse_speech(await read_speech_body(request, gateway, client), as_events=False)
-    return await speech_response(gateway, client, wanted.speech)
+    wanted = SpeechBody.parse(await read_speech_body(request, gateway, client))
+    return await speech_response(gateway, client, wanted.speech(as_events=False))
 
 
 @_http.post(
@@ -98,15 +83,16 @@ async def speak_bytes(request: Request, gateway: AnyGateway, client: AnyClient) 
     openapi_extra=_BODY,
 )
 async def speak_events(request: Request, gateway: AnyGateway, client: AnyClient) -> Response:
-    wanted = parse_speech(await read_speech_body(request, gateway, client), as_events=True)
-    return await speech_response(gateway, client, wanted.speech, _Events(wanted, request_id(request.scope)))
+    wanted = SpeechBody.parse(await read_speech_body(request, gateway, client))
+    events_ = _Events(wanted, request_id(request.scope))
+    return await speech_response(gateway, client, wanted.speech(as_events=True), events_)
 
 
 @_http.post("/access-token", summary="A short-lived token")
 async def access_token(request: Request, response: Response, gateway: AnyGateway, client: AnyClient) -> dict[str, str]:
     """Return a token for speech, whatever grants are asked for."""
-    ttl_s = await read_ttl_s(request, "expires_in", _DEFAULT_TTL_S)
-    return {"token": make_plain_token(gateway, client, ttl_s, response)}
+    wanted = await read_json(request, _TokenBody)
+    return {"token": make_plain_token(gateway, client, wanted.expires_in, response)}
 
 
 for part in (cartesia_voices.router, cartesia_dictionaries.router):

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from realtime_tts.dialects.json_input import Fields
-from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_object
+from realtime_tts.dialects.json_input import Body, required
+from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_json
 from realtime_tts.server.vendors.cartesia_voices import page_of, utc_time
 from realtime_tts.speech.dictionaries import Dictionary
 
@@ -17,11 +17,24 @@ _MAX_BODY_BYTES = 128 * 1024  # fits the maximum number of entries of maximum le
 router = APIRouter(prefix="/pronunciation-dicts")
 
 
+class _Item(Body):
+    text: str
+    alias: str
+
+
+class _Dictionary(Body):
+    name: str | None = None
+    items: list[_Item] | None = None
+
+    def entries(self) -> list[tuple[str, str]] | None:
+        return None if self.items is None else [(item.text, item.alias) for item in self.items]
+
+
 @router.post("/", include_in_schema=False)
 @router.post("", summary="Store a pronunciation dictionary")
 async def create_dictionary(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
-    fields = await read_object(request, _MAX_BODY_BYTES)
-    made = await gateway.dictionaries.add(fields.text("name"), _read_items(fields) or (), client.tenant)
+    wanted = await read_json(request, _Dictionary, _MAX_BODY_BYTES)
+    made = await gateway.dictionaries.add(required(wanted.name, "name"), wanted.entries() or (), client.tenant)
     return _entry(made)
 
 
@@ -45,21 +58,14 @@ async def get_dictionary(dictionary_id: str, gateway: AnyGateway, client: Owner)
 
 @router.patch("/{dictionary_id}", summary="Rename a pronunciation dictionary, or replace its items")
 async def change_dictionary(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
-    fields = await read_object(request, _MAX_BODY_BYTES)
-    name, items = fields.optional_text("name"), _read_items(fields)
-    changed = await gateway.dictionaries.change(dictionary_id, client.tenant, name=name, entries=items)
+    wanted, change = await read_json(request, _Dictionary, _MAX_BODY_BYTES), gateway.dictionaries.change
+    changed = await change(dictionary_id, client.tenant, name=wanted.name, entries=wanted.entries())
     return _entry(changed)
 
 
 @router.delete("/{dictionary_id}", summary="Delete a pronunciation dictionary", status_code=HTTPStatus.NO_CONTENT)
 async def delete_dictionary(dictionary_id: str, gateway: AnyGateway, client: Owner) -> None:
     await gateway.dictionaries.remove(dictionary_id, client.tenant)
-
-
-def _read_items(fields: Fields) -> list[tuple[str, str]] | None:
-    """Return the entries in `items`; None if they are not given. Raises InvalidMessage."""
-    items = fields.optional_objects("items")
-    return None if items is None else [(item.text("text"), item.text("alias")) for item in items]
 
 
 def _entry(dictionary: Dictionary) -> JsonObject:

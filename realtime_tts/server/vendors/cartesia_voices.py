@@ -9,10 +9,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
 
+from realtime_tts.dialects.json_input import Body
 from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import InvalidRequest, VoiceNotFound
 from realtime_tts.server.http.catalogue import added_voice
-from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, read_object
+from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, read_json
 from realtime_tts.server.http.schemas import Voice
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.cloning import make_voice, relabel
@@ -24,6 +25,11 @@ _PAGES_SINCE = "2024-11-13"  # first of Cartesia's versions that lists voices in
 _CLONED = ("id", "access", "created_at", "description", "language", "name", "tagline", "visibility")
 
 router = APIRouter(prefix="/voices")
+
+
+class _Labels(Body):
+    name: str | None = None
+    description: str | None = None
 
 
 @router.get("/", include_in_schema=False)  # older clients
@@ -71,9 +77,8 @@ async def clone(request: Request, gateway: AnyGateway, client: Owner) -> JsonObj
 
 @router.patch("/{voice_id}", summary="Rename or describe a voice")
 async def change_voice(request: Request, voice_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
-    fields = await read_object(request)
-    labels = {name: fields.optional_text(name) for name in ("name", "description")}
-    changed = await relabel(gateway, client, voice_id, **labels)
+    labels = await read_json(request, _Labels)
+    changed = await relabel(gateway, client, voice_id, **labels.given())
     return voice_entry(added_voice(changed), gateway.catalogue.created)
 
 

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response, WebSocket
+from pydantic import Field
 
-from realtime_tts.dialects.deepgram.requests import DeepgramError, deepgram_problem, parse_speech
+from realtime_tts.dialects.deepgram.requests import DeepgramError, SpeechBody, deepgram_problem, parse_speech
 from realtime_tts.dialects.deepgram.stream import SUBPROTOCOLS, DeepgramDialect, model_uuid
+from realtime_tts.dialects.json_input import Body, Integer
 from realtime_tts.errors import RealtimeTTSError
-from realtime_tts.server.http.browser_tokens import make_plain_token, read_ttl_s
+from realtime_tts.server.http.browser_tokens import make_plain_token
 from realtime_tts.server.http.problems import answers_in
 from realtime_tts.server.http.request_ids import request_id
-from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, vendor_problems
+from realtime_tts.server.http.routes import (
+    NEEDS_KEY,
+    AnyClient,
+    AnyGateway,
+    JsonObject,
+    read_json,
+    takes,
+    vendor_problems,
+)
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.websocket import serve_stream
-
-_DEFAULT_TTL_S = 30  # lifetime of a token, the same as Deepgram's
 
 
 def _problem_headers(error: RealtimeTTSError, request_id: str) -> dict[str, str]:
     """Return the headers of a refusal, the only part of it that WebSocket clients see."""
     return {"dg-error": error.message.encode("ascii", "replace").decode(), "dg-request-id": request_id}
+
+
+class _TokenBody(Body):
+    ttl_seconds: Integer = Field(default=30, ge=1)
 
 
 router = APIRouter(dependencies=[answers_in(deepgram_problem, _problem_headers)])
@@ -29,13 +41,7 @@ _REQUEST: JsonObject = {
     "parameters": [
         {"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in _PARAMETERS
     ],
-    "requestBody": {
-        "content": {
-            "application/json": {
-                "schema": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}
-            }
-        }
-    },
+    **takes(SpeechBody),
 }
 
 
@@ -70,7 +76,7 @@ async def speak(request: Request, gateway: AnyGateway, client: AnyClient) -> Res
 @_http.post("/v1/auth/grant", summary="A short-lived token")
 async def grant(request: Request, response: Response, gateway: AnyGateway, client: AnyClient) -> JsonObject:
     """Return a token and its lifetime in seconds."""
-    ttl_s = await read_ttl_s(request, "ttl_seconds", _DEFAULT_TTL_S)
+    ttl_s = (await read_json(request, _TokenBody)).ttl_seconds
     return {"access_token": make_plain_token(gateway, client, ttl_s, response), "expires_in": ttl_s}
 
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from realtime_tts.dialects.json_input import Fields
+from realtime_tts.dialects.json_input import Body, required
 from realtime_tts.errors import InvalidRequest
-from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_object
+from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_json
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.forms import read_voice_form
 from realtime_tts.speech.dictionaries import Dictionary
@@ -19,11 +19,42 @@ _FIELDS = ("name", "description", "workspace_access")
 router = APIRouter(prefix="/v1/pronunciation-dictionaries", tags=["ElevenLabs"])
 
 
+class _Rule(Body):
+    type: str = "alias"
+    string_to_replace: str
+    alias: str | None = None
+
+
+class _Rules(Body):
+    rules: list[_Rule]
+
+    def entries(self) -> list[tuple[str, str]]:
+        """Raises:
+        InvalidRequest: a rule with phones, which models here do not support.
+        """
+        if any(rule.type != "alias" for rule in self.rules):
+            raise InvalidRequest("a rule must have the type alias: models here take no phones", field="rules.type")
+        return [(rule.string_to_replace, required(rule.alias, "rules.alias")) for rule in self.rules]
+
+
+class _Dictionary(_Rules):
+    name: str
+    description: str = ""
+
+
+class _Change(Body):
+    name: str | None = None
+    archived: bool = False
+
+
+class _Removal(Body):
+    rule_strings: list[str]
+
+
 @router.post("/add-from-rules", summary="Store a pronunciation dictionary")
 async def add_from_rules(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
-    fields = await read_object(request, _MAX_BODY_BYTES)
-    name, description = fields.text("name"), fields.optional_text("description") or ""
-    made = await gateway.dictionaries.add(name, _read_rules(fields), client.tenant, description)
+    wanted = await read_json(request, _Dictionary, _MAX_BODY_BYTES)
+    made = await gateway.dictionaries.add(wanted.name, wanted.entries(), client.tenant, wanted.description)
     return _made_entry(made)
 
 
@@ -62,23 +93,23 @@ async def get_dictionary(dictionary_id: str, gateway: AnyGateway, client: Owner)
 
 @router.patch("/{dictionary_id}", summary="Rename a pronunciation dictionary, or delete it by archiving")
 async def change_dictionary(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
-    fields, dictionaries = await read_object(request, _MAX_BODY_BYTES), gateway.dictionaries
-    changed = await dictionaries.change(dictionary_id, client.tenant, name=fields.optional_text("name"))
-    if fields.optional_boolean("archived"):
+    wanted, dictionaries = await read_json(request, _Change, _MAX_BODY_BYTES), gateway.dictionaries
+    changed = await dictionaries.change(dictionary_id, client.tenant, name=wanted.name)
+    if wanted.archived:
         await dictionaries.remove(dictionary_id, client.tenant)
     return _listed_entry(changed)
 
 
 @router.post("/{dictionary_id}/set-rules", summary="Replace the rules")
 async def set_rules(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
-    rules = _read_rules(await read_object(request, _MAX_BODY_BYTES))
+    rules = (await read_json(request, _Rules, _MAX_BODY_BYTES)).entries()
     changed = await gateway.dictionaries.change(dictionary_id, client.tenant, entries=rules)
     return _made_entry(changed)
 
 
 @router.post("/{dictionary_id}/add-rules", summary="Add rules")
 async def add_rules(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
-    more = _read_rules(await read_object(request, _MAX_BODY_BYTES))
+    more = (await read_json(request, _Rules, _MAX_BODY_BYTES)).entries()
     old = await gateway.dictionaries.get(dictionary_id, client.tenant)
     entries = {**dict(old.entries), **dict(more)}.items()  # an added rule replaces one for the same word
     return _made_entry(await gateway.dictionaries.change(dictionary_id, client.tenant, entries=list(entries)))
@@ -86,23 +117,10 @@ async def add_rules(request: Request, dictionary_id: str, gateway: AnyGateway, c
 
 @router.post("/{dictionary_id}/remove-rules", summary="Remove rules")
 async def remove_rules(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
-    gone = set((await read_object(request, _MAX_BODY_BYTES)).strings("rule_strings"))
+    gone = (await read_json(request, _Removal, _MAX_BODY_BYTES)).rule_strings
     old = await gateway.dictionaries.get(dictionary_id, client.tenant)
     entries = [entry for entry in old.entries if entry[0] not in gone]
     return _made_entry(await gateway.dictionaries.change(dictionary_id, client.tenant, entries=entries))
-
-
-def _read_rules(fields: Fields) -> list[tuple[str, str]]:
-    """Return the entries in `rules`.
-
-    Raises:
-        InvalidMessage: a field of another type. InvalidRequest: a rule with phones, which models here do not support.
-    """
-    rules = fields.optional_objects("rules") or []
-    for rule in rules:
-        if rule.optional_text("type") not in (None, "alias"):
-            raise InvalidRequest("a rule must have the type alias: models here take no phones", field="rules.type")
-    return [(rule.text("string_to_replace"), rule.text("alias")) for rule in rules]
 
 
 def _made_entry(dictionary: Dictionary) -> JsonObject:

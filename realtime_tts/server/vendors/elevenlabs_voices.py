@@ -11,10 +11,11 @@ from starlette.datastructures import QueryParams
 from starlette.routing import Match
 from starlette.types import Scope
 
-from realtime_tts.dialects.json_input import load_object
+from realtime_tts.dialects.elevenlabs.requests import VoiceSettings
+from realtime_tts.dialects.json_input import Body, load_object
 from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import InvalidRequest, RequestTooLarge, VoiceNotFound
-from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, read_object
+from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, read_json
 from realtime_tts.server.http.schemas import Voice
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.cloning import make_voice, relabel
@@ -48,6 +49,10 @@ _SORTS: dict[str, Callable[[Voice], tuple[float, str]]] = {
 }
 _MAX_PAGE = 100
 _EVERYTHING = 2**31
+
+
+class _Labels(Body):
+    labels: dict[str, str | None]
 
 
 class _TheirsAlone(APIRoute):
@@ -157,7 +162,7 @@ def _parse_labels(text: str) -> dict[str, str]:
     if text in ("", "null"):
         return {}
     labels = load_object(text, len(text.encode()))
-    return {name: labels.optional_text(name) or "" for name in labels.names()}
+    return {name: label or "" for name, label in _Labels.of({"labels": labels}).labels.items()}
 
 
 @router.post("/v1/voices/{voice}/edit")
@@ -213,7 +218,7 @@ async def settings(found: FoundVoice) -> JsonObject:
 @router.post("/v1/voices/{voice}/settings/edit")
 async def edit_settings(request: Request, found: FoundVoice, client: Owner) -> JsonObject:
     """Check new settings of a voice: they are not stored, so a change of the speed is refused."""
-    if (await read_object(request)).optional_number("speed") not in (None, 1.0):
+    if (await read_json(request, VoiceSettings)).speed not in (None, 1.0):
         raise InvalidRequest("a voice keeps no speed of its own here; ask for it with each request", field="speed")
     return {"status": "ok"}
 

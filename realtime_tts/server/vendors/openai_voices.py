@@ -8,11 +8,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
+from realtime_tts.dialects.json_input import Body
 from realtime_tts.dialects.voice_request import YES, VoiceRequest
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, is_form, read_object
+from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, is_form, read_json
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.cloning import check_recording, make_voice
 from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, upload_place
@@ -24,6 +25,16 @@ _VOICE_FIELDS = ("name", "consent", "type", "prompt", "model", "script_hint", "c
 router = APIRouter(prefix="/audio")
 
 
+class _PromptVoice(Body):
+    type: str = ""
+    name: str = ""
+    prompt: str = ""
+
+
+class _Name(Body):
+    name: str
+
+
 @router.post("/voices", summary="Create a voice from a recording or a description")
 async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     gateway.availability.check()
@@ -33,8 +44,7 @@ async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> 
                 gateway, client, await read_voice_form(request, _VOICE_FIELDS, ("audio_sample",))
             )
         else:
-            fields = await read_object(request)
-            wanted = _prompt_voice({name: fields.optional_text(name) or "" for name in ("type", "name", "prompt")})
+            wanted = _prompt_voice((await read_json(request, _PromptVoice)).given())
         record = (await make_voice(gateway, client, wanted)).record
     return {
         "id": record.voice_id,
@@ -117,7 +127,7 @@ async def get_consent(consent_id: str, gateway: AnyGateway, client: Owner) -> Js
 
 @router.post("/voice_consents/{consent_id}", summary="Rename a consent")
 async def rename_consent(request: Request, consent_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
-    name = (await read_object(request)).text("name")
+    name = (await read_json(request, _Name)).name
     return _entry(await gateway.consents.rename(consent_id, name, client.tenant))
 
 

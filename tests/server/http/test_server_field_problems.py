@@ -7,7 +7,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from realtime_tts.server.http.problems import invalid_body
+from realtime_tts.dialects.json_input import invalid
+from realtime_tts.errors import InvalidRequest
 
 
 class Inner(BaseModel):
@@ -54,5 +55,5 @@ def test_what_is_wrong_with_a_body_is_told_in_a_sentence(body: str, said: str, f
     with pytest.raises(ValidationError) as raised:
         Body.model_validate_json(body, strict=True)
     first: Any = raised.value.errors()[0]
-    problem = invalid_body(first)
+    problem = invalid(InvalidRequest, first)
     assert (problem.message, problem.field) == (said, field)
