@@ -7,6 +7,7 @@ with a warning, when it is uploaded.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,22 +87,19 @@ def check(report: RecordingReport, field: str) -> list[RecordingWarning]:
     refusal = _refusal(report, field)
     if refusal is not None:
         raise refusal
-    assert report.speech_dbfs is not None
-    found = []
-    if report.clipped_share > CLIPPED:
-        found.append(RecordingWarning("clipped", f"{report.clipped_share:.1%} of the samples are clipped"))
-    if report.speech_dbfs < QUIET_DBFS:
-        found.append(RecordingWarning("quiet", f"the speech is quiet ({report.speech_dbfs:.0f} dBFS)"))
-    if abs(report.dc_offset) > MAX_DC:
-        found.append(RecordingWarning("dc_offset", f"the signal is off centre by {report.dc_offset:.0%} of full scale"))
-    if report.noise_dbfs is not None and report.speech_dbfs - report.noise_dbfs < MIN_SNR_DB:
-        above = report.speech_dbfs - report.noise_dbfs
-        found.append(RecordingWarning("noisy", f"the speech is only {above:.0f} dB above the noise"))
-    if report.two_pitches:
-        found.append(
-            RecordingWarning("several_speakers", "there seem to be several speakers; the voice will be a blend")
-        )
-    return found
+    speech_dbfs = report.speech_dbfs or 0.0
+    above_db = math.inf if report.noise_dbfs is None else speech_dbfs - report.noise_dbfs
+    faults = {
+        "clipped": (report.clipped_share > CLIPPED, f"{report.clipped_share:.1%} of the samples are clipped"),
+        "quiet": (speech_dbfs < QUIET_DBFS, f"the speech is quiet ({speech_dbfs:.0f} dBFS)"),
+        "dc_offset": (
+            abs(report.dc_offset) > MAX_DC,
+            f"the signal is off centre by {report.dc_offset:.0%} of full scale",
+        ),
+        "noisy": (above_db < MIN_SNR_DB, f"the speech is only {above_db:.0f} dB above the noise"),
+        "several_speakers": (report.two_pitches, "there seem to be several speakers; the voice will be a blend"),
+    }
+    return [RecordingWarning(code, message) for code, (applies, message) in faults.items() if applies]
 
 
 def _refusal(report: RecordingReport, field: str) -> RecordingUnsuitable | None:

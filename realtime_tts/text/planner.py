@@ -154,7 +154,7 @@ class SpeechPlanner:
 
     def ending(self, now: float) -> Planning:
         self._ended = True
-        yield from self._plan(self._segmenter.end())
+        yield from self._plan(self._segmenter.flush())
         self._skipped.close()
 
     def ticking(self, now: float) -> Planning:

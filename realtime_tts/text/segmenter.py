@@ -12,7 +12,6 @@ import re
 from dataclasses import dataclass
 from string import ascii_letters, digits
 
-from realtime_tts.errors import ConfigError
 from realtime_tts.text.boundaries import Boundary, gap_boundary, word_opens_sentence
 from realtime_tts.text.characters import (
     CLOSERS,
@@ -37,7 +36,7 @@ _BREAK_BEFORE = word_set("break_before")
 
 @dataclass(frozen=True, slots=True)
 class SegmenterConfig:
-    """Limits of segments. Lengths are in characters; a run of white space counts as one.
+    """Limits of segments. Lengths are in characters, at least 1; a run of white space counts as one.
 
     Args:
         max_chars: no segment is longer, unless a single word (a URL) is.
@@ -57,11 +56,6 @@ class SegmenterConfig:
     max_word_chars: int = 300
     by_sentence: bool = False
     language: str = "en"
-
-    def __post_init__(self) -> None:
-        for name in ("max_chars", "first_min_chars", "min_chars", "clause_chars", "max_word_chars"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1", field=name)
 
     def sentence_limit(self, num_segments: int) -> int:
         """Return the length from which a sentence end closes the segment after `num_segments` others."""
@@ -170,10 +164,6 @@ class Segmenter:
             self._cut(len(self._chars), segments, ends_sentence=ends_sentence)
         self._num_segments = 0
         return segments
-
-    def end(self) -> list[TextSegment]:
-        """End the stream and return everything pending."""
-        return self.flush()
 
     # One character at a time, hence the same result for every split.
 

@@ -73,7 +73,7 @@ def dropped(text: str, normalizer: Normalizer, max_chars: int) -> list[tuple[int
     told = {index for start, end in skipped(text, normalizer, max_chars, 1) for index in range(start, end)}
     segmenter = Segmenter(SegmenterConfig(max_chars=max_chars))
     sent = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
-    segments = [*segmenter.push(sent), *segmenter.end()]
+    segments = [*segmenter.push(sent), *segmenter.flush()]
     found = [(each.start + a, each.start + b) for each in segments for a, b in normalizer.normalize(each.text).dropped]
     return [(start, end) for start, end in found if start not in told]
 

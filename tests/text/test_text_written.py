@@ -179,13 +179,13 @@ def test_segments_end_at_the_stops_and_commas_of_every_script(language: str, mar
     for step in (len(text), 1):
         segmenter = Segmenter(config)
         found = [each for at in range(0, len(text), step) for each in segmenter.push(text[at : at + step])]
-        assert "|".join(each.text for each in [*found, *segmenter.end()]) == marked
+        assert "|".join(each.text for each in [*found, *segmenter.flush()]) == marked
 
 
 def test_a_long_text_without_spaces_is_cut_between_graphemes() -> None:
     text = "กำเก่" * 100
     segmenter = Segmenter(SegmenterConfig(max_chars=50, language="th"))
-    found = [*segmenter.push(text), *segmenter.end()]
+    found = [*segmenter.push(text), *segmenter.flush()]
     assert len(found) > 8
     assert all(each.text[0] in "กเ" and each.text[-1] in "ำ่" for each in found)
 

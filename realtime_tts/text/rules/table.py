@@ -72,11 +72,8 @@ def find_token(scan: Scan, index: int) -> SpokenToken:
     if char.isdecimal():
         return _plain_number(scan, index)
     if char.isalnum() or is_mark(char):
-        end = words.word_end(scan.text, index)
-        scan.ahead(end, 2 if scan.text[end : end + 1] in ("'", "-") else 1)  # these go on with a letter
-        if (given_from := scan.starts_given(index, end)) < end:
-            return SpokenToken(words.read_word(scan.text[index : given_from - 1], scan), given_from)
-        return SpokenToken(words.read_word(scan.text[index:end], scan), end, spaced=False)
+        token = words.word_token(scan, index)
+        return token._replace(text=words.read_word(token.text, scan))
     return pause_token(scan.text, index)
 
 

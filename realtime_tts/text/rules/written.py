@@ -11,7 +11,7 @@ from realtime_tts.text.characters import has_content, is_mark, is_sign, is_unspa
 from realtime_tts.text.rules import symbols, web
 from realtime_tts.text.rules.base import ReachingPattern, RuleList, Scan, SpokenToken
 from realtime_tts.text.rules.pauses import pause_token
-from realtime_tts.text.rules.words import grapheme_end, word_end
+from realtime_tts.text.rules.words import grapheme_end, word_token
 
 MARKUP = RuleList((*web.MARKUP_RULES, *symbols.MARKUP_RULES))
 NUMBER = ReachingPattern(r"\d(?:[\d.,:/-]{0,38}\d)?")
@@ -31,7 +31,8 @@ def written_token(scan: Scan, index: int) -> SpokenToken:
     if is_unspaced(char):
         return _written(text, index, grapheme_end(text, index))
     if char.isalnum() or is_mark(char):
-        return _word(scan, index)
+        word = word_token(scan, index)
+        return word._replace(as_written=not word.spaced)
     token = MARKUP.read(scan, index)
     if token is not None:
         return token._replace(spaced=char not in "[]")
@@ -50,14 +51,6 @@ def written_token(scan: Scan, index: int) -> SpokenToken:
 
 def _written(text: str, start: int, end: int) -> SpokenToken:
     return SpokenToken(text[start:end], end, spaced=False, as_written=True)
-
-
-def _word(scan: Scan, index: int) -> SpokenToken:
-    end = word_end(scan.text, index)
-    scan.ahead(end, 2 if scan.text[end : end + 1] in ("'", "-") else 1)  # these go on with a letter
-    if (given_from := scan.starts_given(index, end)) < end:
-        return SpokenToken(scan.text[index : given_from - 1], given_from)
-    return _written(scan.text, index, end)
 
 
 def _bullet_end(scan: Scan, index: int) -> int | None:
