@@ -10,12 +10,12 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
+from realtime_tts.bench.report import write_json
 from realtime_tts.bench.shapes import SHAPES
 from realtime_tts.bench.texts import LONG_TEXT, SENTENCES, TURN
 from realtime_tts.contract.policy import ServingPolicy, TextHead
@@ -68,13 +68,13 @@ def write_random_checkpoint(
     model = random_model(config, device, seed, progress)
     directory.mkdir(parents=True, exist_ok=True)
     save_weights(model, directory)
-    _write_json(directory / "config.json", raw)
-    _write_json(directory / "serving.json", _serving(config, shape))
+    write_json(directory / "config.json", raw)
+    write_json(directory / "serving.json", _serving(config, shape))
     tokenizer = _train_tokenizer()
     tokenizer.save(str(directory / "tokenizer.json"))
     specials = {"bos_token": _SPECIAL[1], "eos_token": _SPECIAL[2], "unk_token": _SPECIAL[0]}
     # For other packages, which read it through transformers.
-    _write_json(directory / "tokenizer_config.json", {"tokenizer_class": "LlamaTokenizer", **specials})
+    write_json(directory / "tokenizer_config.json", {"tokenizer_class": "LlamaTokenizer", **specials})
     return config
 
 
@@ -117,7 +117,7 @@ def _draw(name: str, parameter: Tensor, generator: torch.Generator) -> None:
         parameter.normal_(0.0, 1.0, generator=generator)
 
 
-def _serving(config: ModelConfig, shape: str) -> dict[str, Any]:
+def _serving(config: ModelConfig, shape: str) -> dict[str, object]:
     # A head is named, so that a worker neither looks for one that is not there nor goes without the work of reading it.
     head = TextHead(layer=config.base.num_layers // 2, head=0)
     return ServingPolicy(name=f"random-{shape}", max_patches_per_char=PATCHES_PER_CHAR, text_head=head).to_map()
@@ -147,7 +147,3 @@ def _train_tokenizer() -> Tokenizer:
 
 def _words() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Metaspace(prepend_scheme="always")
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

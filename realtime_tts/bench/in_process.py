@@ -10,8 +10,6 @@ import random
 import time
 from collections.abc import Sequence
 
-import numpy as np
-
 from realtime_tts.bench.arrivals import Arrival
 from realtime_tts.bench.capacity import Cost
 from realtime_tts.bench.figures import Spread
@@ -21,7 +19,6 @@ from realtime_tts.bench.texts import turn
 from realtime_tts.contract import frames
 from realtime_tts.engine.engine import Engine
 
-_LOUD = 10 ** (-50 / 20)  # −50 dBFS
 _MAX_SLEEP_S = 0.05
 
 
@@ -130,18 +127,12 @@ class InProcess:
         now_s = self._now_s() - stream.scheduled_s
         if isinstance(message, frames.Audio):
             stream.hear(now_s, stream.audio_s)
-            if stream.loud_s is None:
-                stream.loud_s = self._first_loud_s(message.payload, stream.audio_s)
             stream.audio_s += len(message.payload) / 2 / self._sample_rate
         elif isinstance(message, (frames.Done, frames.Failed)):
             stream.ended_s = now_s
             stream.error = message.code if isinstance(message, frames.Failed) else ""
             self._ended.append(self._running.pop(message.request_id))
             self.engine.post(frames.CloseContext(message.request_id))
-
-    def _first_loud_s(self, payload: bytes, begins_s: float) -> float | None:
-        loud = np.abs(np.frombuffer(payload, "<i2").astype(np.int32)) > _LOUD * 32767
-        return begins_s + int(loud.argmax()) / self._sample_rate if loud.any() else None
 
     def _take_ended(self) -> list[Heard]:
         ended, self._ended = self._ended, []

@@ -6,9 +6,8 @@ import asyncio
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any
 
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import InvalidStatus, WebSocketException
@@ -35,7 +34,7 @@ class Target:
     watched: Watched | None
     num_clients: int
     num_words: int
-    start: dict[str, Any]
+    start: Mapping[str, object]
     api_key: str | None = None
     token_gap_s: float = 0.0
 

@@ -24,7 +24,7 @@ CUT_OFF = "cut_off"  # error of a context that the server cancelled by itself
 _PTS_RATE_HZ = 48_000
 
 
-async def open_stream(url: str, *, api_key: str | None = None, **start: Any) -> ClientConnection:
+async def open_stream(url: str, *, api_key: str | None = None, **start: object) -> ClientConnection:
     """Connect and start a session; `start`: fields of `session.start`."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     protocols = [Subprotocol("realtime-tts.v1")]

@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from realtime_tts.bench.usage import Watched, children, text_getter
 
@@ -35,10 +34,6 @@ class RunningServer:
     def get(self, path: str) -> str:
         return text_getter(self.url)(path)
 
-    def memory_mib(self) -> dict[str, float]:
-        """Resident memory of the gateway and of its workers together, MiB."""
-        return {"gateway": resident_mib(self.pid), "workers": sum(map(resident_mib, self.worker_pids))}
-
     @property
     def watched(self) -> Watched:
         return Watched([self.pid], self.get)
@@ -47,14 +42,6 @@ class RunningServer:
     def worker_pids(self) -> list[int]:
         """Its child processes (Linux)."""
         return children(self.pid)
-
-
-def resident_mib(pid: int) -> float:
-    """Resident set of one process in MiB (Linux)."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError(f"no VmRSS for process {pid}")
 
 
 def free_port() -> int:

@@ -35,7 +35,6 @@ class Heard:
     scheduled_s: that moment, since the load began. chunks: (arrived, begins in the audio) of each piece of audio that
     is later, by its place, than all before it: no player stands still for another. num_chunks: all of them.
     last_s, position_s: when the last of them came, and where it begins.
-    loud_s: position of the first sample above −50 dBFS in the audio; None if there is none, or it was not measured.
     ended_s: when its terminal message came. error: its code, or "" if all went well.
     cancelled_at_s: time of the barge-in; None: none. terminal: the server's message at its end.
     """
@@ -46,7 +45,6 @@ class Heard:
     last_s: float = 0.0
     position_s: float = 0.0
     audio_s: float = 0.0
-    loud_s: float | None = None
     ended_s: float = 0.0
     error: str = ""
     judged: bool = True
@@ -70,11 +68,6 @@ class Heard:
     def first_s(self) -> float:
         """Time to the first audio; infinite if none came."""
         return self.chunks[0][0] if self.chunks else math.inf
-
-    @property
-    def audible_s(self) -> float | None:
-        """Time to the first audible sample, for a player without a pre-buffer."""
-        return None if self.loud_s is None else self.first_s + self.loud_s
 
     @property
     def rtf(self) -> float:
@@ -154,7 +147,6 @@ class Summary:
     errors: dict[str, int]
     packets: int
     first_audio_ms: Spread
-    audible_ms: Spread
     rtf: Spread
     stalls: dict[str, Stalls]
     raw: list[Raw]
@@ -170,7 +162,6 @@ def summary(streams: Sequence[Heard], window: tuple[float, float] | None = None)
         errors=count_errors(judged),
         packets=sum(stream.num_chunks for stream in judged),
         first_audio_ms=Spread.of([1000 * stream.first_s for stream in judged]),
-        audible_ms=Spread.of([1000 * stream.audible_s for stream in judged if stream.audible_s is not None]),
         rtf=Spread.of([stream.rtf for stream in judged]),
         stalls={str(pre_buffer_ms): Stalls.of(judged, pre_buffer_ms) for pre_buffer_ms in PRE_BUFFERS_MS},
         raw=[stream.raw for stream in judged],

@@ -22,12 +22,11 @@ _WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.e+]+)$", re.M)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProcessTime:
-    """Processor time of a process, all of its threads and the main one: seconds in a `Sample`, seconds a second in a
-    `Usage`."""
+    """Seconds of processor time that a process has taken: all of its threads, and the main one."""
 
     is_worker: bool
-    cores: float
-    main_thread: float
+    all_s: float
+    main_thread_s: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,8 +35,7 @@ class Usage:
 
     event_loop: the gateway's main thread; of several gateways the busiest one. gateway_cores, worker_cores,
     client_cores: processor time a second, of all their threads. busiest_client: the busiest measuring process. engine:
-    the share of time that steps take, of the workers' mean. machine: all processors. processes: those of the server,
-    by their ids.
+    the share of time that steps take, of the workers' mean. machine: all processors.
     """
 
     event_loop: float | None = None
@@ -47,7 +45,6 @@ class Usage:
     busiest_client: float | None = None
     engine: float | None = None
     machine: float | None = None
-    processes: dict[int, ProcessTime] = dataclasses.field(default_factory=dict)
 
     def shares(self) -> dict[str, float]:
         """Return the known utilisations by name."""
@@ -113,26 +110,19 @@ def usage_between(before: Sample | None, after: Sample | None) -> Usage:
     if before is None or after is None or after.at_s <= before.at_s:
         return Usage()
     time_s = after.at_s - before.at_s
-    processes = {
-        pid: ProcessTime(
-            late.is_worker, (late.cores - early.cores) / time_s, (late.main_thread - early.main_thread) / time_s
-        )
-        for pid, late in after.processes.items()
-        if (early := before.processes.get(pid)) is not None
-    }
-    gateways = [process for process in processes.values() if not process.is_worker]
-    workers = [process for process in processes.values() if process.is_worker]
+    stayed = [(before.processes[pid], late) for pid, late in after.processes.items() if pid in before.processes]
+    gateways = [(early, late) for early, late in stayed if not late.is_worker]
+    workers = [(early, late) for early, late in stayed if late.is_worker]
     engine = None
     if before.engine_busy_s is not None and after.engine_busy_s is not None:
         engine = max(0.0, after.engine_busy_s - before.engine_busy_s) / time_s / max(1, after.num_workers)
     machine_s = after.machine_s - before.machine_s
     return Usage(
-        event_loop=max((process.main_thread for process in gateways), default=None),
-        gateway_cores=sum(process.cores for process in gateways) if gateways else None,
-        worker_cores=sum(process.cores for process in workers) if workers else None,
+        event_loop=max(((late.main_thread_s - early.main_thread_s) / time_s for early, late in gateways), default=None),
+        gateway_cores=sum(late.all_s - early.all_s for early, late in gateways) / time_s if gateways else None,
+        worker_cores=sum(late.all_s - early.all_s for early, late in workers) / time_s if workers else None,
         engine=engine,
         machine=(after.machine_busy_s - before.machine_busy_s) / machine_s if machine_s else None,
-        processes=processes,
     )
 
 

@@ -34,7 +34,6 @@ def test_a_closed_loop_judges_whole_turns(driver: InProcess) -> None:
         assert stream.num_chunks == NUM_PATCHES
         assert 0 < stream.first_s <= stream.last_s <= stream.ended_s
         assert stream.position_s == pytest.approx(0.16 * (NUM_PATCHES - 1))
-        assert stream.loud_s is not None
     assert driver.engine.is_idle
     assert driver.engine.scheduler.num_contexts == 0
 
@@ -76,10 +75,7 @@ class Simulated:
         self.num_loads += 1
         num_judged = sum(arrival.judged for arrival in arrivals)
         first_s = 0.05 if num_judged <= self.limit else 0.5
-        return [
-            Heard(arrival.at_s, [(first_s, 0.0)], self.turn_s, None, self.turn_s, judged=arrival.judged)
-            for arrival in arrivals
-        ]
+        return [Heard(arrival.at_s, [(first_s, 0.0)], self.turn_s, judged=arrival.judged) for arrival in arrivals]
 
     def cost(self) -> Cost:
         return Cost()

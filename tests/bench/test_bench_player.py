@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_tts.bench.figures import Spread
 from realtime_tts.bench.player import Playback, mean_and_peak, play
 from realtime_tts.bench.streams import GAVE_UP, Bar, Heard, summary
 
@@ -98,7 +97,7 @@ def test_the_bar_allows_a_twentieth_late_and_a_thousandth_stalled() -> None:
 
 def test_a_summary_counts_what_is_judged_and_shows_what_failed() -> None:
     streams = [
-        stream(0.05, loud_s=0.01),
+        stream(0.05),
         stream(0.05, gap_s=0.24, scheduled_s=1.0),
         stream(9.0, judged=False),
         stream(0.0, num_chunks=0, error="overloaded"),
@@ -108,7 +107,6 @@ def test_a_summary_counts_what_is_judged_and_shows_what_failed() -> None:
     assert result.errors == {"overloaded": 1}
     assert result.first_audio_ms.p50 == pytest.approx(50)
     assert result.first_audio_ms.max == math.inf
-    assert result.audible_ms == Spread(1, *[pytest.approx(60)] * 4)
     assert result.stalls["0"].streams == 2
     assert result.stalls["200"].streams == 2  # late by 240 ms in all, the last chunk
     assert result.stalls["0"].share == pytest.approx(2 / 3)
