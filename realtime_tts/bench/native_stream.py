@@ -9,7 +9,6 @@ import json
 import struct
 import time
 from collections.abc import Callable
-from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -120,6 +119,6 @@ async def speak(
     return spoken
 
 
-def _error_of(terminal: dict[str, Any], spoken: Heard) -> str:
+def _error_of(terminal: dict[str, object], spoken: Heard) -> str:
     is_cut_off = terminal["type"] == "context.cancelled" and spoken.cancelled_at_s is None
     return CUT_OFF if is_cut_off else str(terminal.get("code", ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
@@ -40,7 +41,7 @@ def machine() -> dict[str, object]:
         "processor": _processor(),
         "cores": usable_cores(),
         "python": platform.python_version(),
-        "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
+        "load_average": os.getloadavg(),
     }
 
 
@@ -52,17 +53,10 @@ def commit() -> str | None:
     root = Path(realtime_tts.__file__).resolve().parents[1]
     if not (root / ".git").exists():
         return None
-    try:
-        described = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return described.stdout.strip()
+    command = ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=10).strip()
+    return None
 
 
 def write_json(path: Path, value: object) -> None:

@@ -243,26 +243,6 @@ def measure_server(
     return ServerCapacity(**vars(result), alone_ms=alone_ms, limit=limit, num_clients=target.num_clients)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LoadPlan:
-    """Parameters of a load: `streams` at once, evenly spread, or random arrivals at `rate_per_s`; one of the two.
-    seconds: duration of the judged window. barge_ins: share of turns that are interrupted."""
-
-    streams: float | None
-    rate_per_s: float | None
-    seconds: float
-    barge_ins: float = 0.0
-    seed: int = 0
-
-    def load(self, turn_s: float) -> OpenLoad:
-        """Return the load. turn_s: duration of a turn for its listener."""
-        rate_per_s = self.rate_per_s if self.streams is None else self.streams / turn_s
-        assert rate_per_s is not None
-        return OpenLoad.steady(
-            rate_per_s, turn_s, self.seconds, even=self.streams is not None, barge_ins=self.barge_ins
-        )
-
-
 @dataclasses.dataclass(frozen=True)
 class BargeIns:
     """Interrupted streams: time from the barge-in to the last packet, and to the acknowledgement."""
@@ -286,28 +266,6 @@ class LoadResult(Summary, Account):
     worker_ms_per_speech_s: float | None
     limit: str
     void: str
-
-
-def measure_load(
-    target: Target,
-    plan: LoadPlan,
-    begin: Callable[[float], None] = lambda seconds: None,
-    on_now: Callable[[Counter[str]], None] = lambda now: None,
-) -> LoadResult:
-    """Run a load and return its result.
-
-    Args:
-        begin: told, before the load begins, how many seconds it takes. on_now: as `ServerLoad.on_now`.
-
-    Raises:
-        ConfigError: no server answers. EngineError: it does not speak, or a generator process failed.
-    """
-    driver = ServerLoad(target)
-    driver.on_now = on_now
-    driver.measure_turn()
-    load = plan.load(driver.turn_s)
-    begin(load.end_s)
-    return load_result(driver.open_loop(load.arrivals(plan.seed)), load, driver.account)
 
 
 def load_result(heard: Sequence[Heard], load: OpenLoad, account: Account) -> LoadResult:

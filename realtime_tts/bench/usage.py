@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 REFUSALS = frozenset({"overloaded", "too_many_sessions", "rate_limited", "draining"})
 MAX_LATE_MS = 20.0  # a packet: a generator that is later than that, in one of a hundred cases, measures itself
 _FULL = 0.9  # utilisation from which a part counts as saturated
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _BUSY = re.compile(r"^realtime_tts_engine_busy_seconds_total ([0-9.e+-]+)$", re.M)
 _WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.e+]+)$", re.M)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from realtime_tts.bench.capacity import CapacityPlan
     from realtime_tts.bench.subject import Subject
 
-Command = Callable[..., Any]
+Command = Callable[..., object]
 Option = Callable[[Command], Command]
 
 _EPILOG = """\b
@@ -59,7 +59,7 @@ def _shown(value: object) -> str:
 
 
 # Defaults on a CPU and on a GPU.
-_BY_DEVICE: dict[str, tuple[Any, Any]] = {
+_BY_DEVICE: dict[str, tuple[object, object]] = {
     "batches": ((1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64, 128, 256)),
     "callers": ((1, 2, 4), (1, 2, 4, 8, 16, 32, 64, 128, 256)),
     "num_steps": (30, 60),
@@ -109,7 +109,7 @@ _PATCHES = _option("--patches", _COUNT, None, "Length of a stream.")
 _MAX_STREAMS = _option("--max-streams", _COUNT, None, "Slots of the engine.")
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class _Measured:
     """Outcome of a benchmark: what is printed, and what is recorded."""
 
@@ -126,7 +126,7 @@ def _bench(*options: Option) -> Callable[[Callable[..., _Measured]], click.Comma
 
     def add(bench: Callable[..., _Measured]) -> click.Command:
         @functools.wraps(bench)
-        def run(json: Path | None, plot: Path | None, **given: Any) -> None:
+        def run(json: Path | None, plot: Path | None, **given: object) -> None:
             import importlib.util
 
             if plot is not None and importlib.util.find_spec("matplotlib") is None:
@@ -134,7 +134,7 @@ def _bench(*options: Option) -> Callable[[Callable[..., _Measured]], click.Comma
             if "device" in given:
                 from realtime_tts.engine.setup import choose_device
 
-                given["is_cpu"] = is_cpu = choose_device(given["device"]).type == "cpu"
+                given["is_cpu"] = is_cpu = choose_device(str(given["device"])).type == "cpu"
                 for name in _BY_DEVICE.keys() & given.keys():
                     given[name] = given[name] or _BY_DEVICE[name][not is_cpu]
             measured = bench(**given)
@@ -205,7 +205,7 @@ def engine(
     steps: int | None,
     cfg: float | None,
     is_cpu: bool,
-    **options: Any,
+    **options: object,
 ) -> _Measured:
     """Measure the duration of an engine step and of its stages, by the number of streams."""
     from realtime_tts.bench.engine_steps import StepPlan, measure_steps
@@ -233,7 +233,7 @@ def latency(
     steps: int | None,
     cfg: float | None,
     is_cpu: bool,
-    **options: Any,
+    **options: object,
 ) -> _Measured:
     """Measure the engine's time to first audio and real-time factor, with repeated and with simultaneous requests."""
     from realtime_tts.bench.latency import LatencyPlan, measure_latency
@@ -248,7 +248,7 @@ def latency(
 
 @_bench(_PATCHES, _MAX_STREAMS, *_CAPACITY, *_ENGINE)
 def capacity(
-    patches: int, max_streams: int, steps: int | None, cfg: float | None, is_cpu: bool, **options: Any
+    patches: int, max_streams: int, steps: int | None, cfg: float | None, is_cpu: bool, **options: object
 ) -> _Measured:
     """Find the highest number of simultaneous streams within the limits for first audio and stalls, in process.
 
@@ -285,7 +285,7 @@ def server(
     words: int,
     codec: str,
     server_option: tuple[str, ...],
-    **options: Any,
+    **options: object,
 ) -> _Measured:
     """Find the highest number of simultaneous streams through a server's WebSocket, and what limits it.
 
@@ -357,8 +357,9 @@ def load(
         raise ConfigError("either --streams or --rate says how large the load is", field="streams")
     from tqdm import tqdm
 
+    from realtime_tts.bench.arrivals import OpenLoad
     from realtime_tts.bench.load_generator import Target
-    from realtime_tts.bench.server_load import LoadPlan, default_clients, describe_server, measure_load
+    from realtime_tts.bench.server_load import ServerLoad, default_clients, describe_server, load_result
     from realtime_tts.bench.usage import Watched, text_getter
     from realtime_tts.bench.views import load_table
     from realtime_tts.cli.remote import server_url
@@ -368,19 +369,22 @@ def load(
     watched = Watched(pid, text_getter(address, token)) if pid else None
     token_gap_s = 1 / text_rate if text_rate else 0.0
     target = Target(address, watched, processes or default_clients(), words, {"audio": audio}, token, token_gap_s)
-    plan = LoadPlan(streams, rate, seconds, barge_ins, seed)
+    driver = ServerLoad(target)
     subject = describe_server(target)
-    with tqdm(desc="one turn", unit="s", leave=False, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}") as bar:
-
-        def begin(total_s: float) -> None:
-            bar.reset(round(total_s))
+    driver.measure_turn()
+    rate_per_s = rate or (streams or 0.0) / driver.turn_s
+    plan = OpenLoad.steady(rate_per_s, driver.turn_s, seconds, even=rate is None, barge_ins=barge_ins)
+    with tqdm(
+        total=round(plan.end_s), unit="s", leave=False, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}"
+    ) as bar:
 
         def on_now(now: Counter[str]) -> None:
             bar.set_description_str(f"{now['running']} speak, {now['ended']} have ended, {now['errors']} errors", False)
             bar.update(min(round(bar.format_dict["elapsed"]), bar.total) - bar.n)
 
-        result = measure_load(target, plan, begin, on_now)
-    return _Measured(load_table(result), plan, subject, result, bool(result.void))
+        driver.on_now = on_now
+        result = load_result(driver.open_loop(plan.arrivals(seed)), plan, driver.account)
+    return _Measured(load_table(result), {**dataclasses.asdict(plan), "seed": seed}, subject, result, bool(result.void))
 
 
 def _capacity_plan(options: dict[str, Any]) -> CapacityPlan:
@@ -393,12 +397,12 @@ def _capacity_plan(options: dict[str, Any]) -> CapacityPlan:
     return CapacityPlan(bar, *(options.pop(name) for name in names))
 
 
-def _load(**options: Any) -> Subject:
+def _load(**options: object) -> Subject:
     from realtime_tts.bench.subject import Subject
     from realtime_tts.contract.engine_options import EngineOptions
 
     click.echo(f"Loading {options['model']} …", err=True)
-    given = {name: value for name, value in options.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     subject = Subject.load(EngineOptions(**given))
     gc.collect()
     gc.freeze()  # the same as in a worker

@@ -8,7 +8,7 @@ import importlib.util
 import json
 import os
 import platform
-import sys
+import resource
 import time
 from typing import TYPE_CHECKING
 
@@ -94,15 +94,13 @@ def machine() -> dict[str, str]:
     """Return the resources that the process may use; a container may have fewer than the machine."""
     from realtime_tts.contract.cores import usable_cores
 
-    rows = {
+    return {
         "realtime-tts": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu cores": f"{usable_cores()} usable of {os.cpu_count()}",
+        "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB",
     }
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        rows["memory"] = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB"
-    return rows
 
 
 def compute() -> dict[str, str]:
@@ -154,16 +152,12 @@ def limits(settings: Settings) -> dict[str, str]:
     from realtime_tts.server.host.gateway_count import gateway_count
 
     count = gateway_count(settings)
-    rows = {
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return {
         "contexts in a session": str(settings.server.limits.max_contexts),
         "gateway processes": f"{count.number}: {count.reason}",
+        "open files": f"{soft} (at most {hard}); each session takes one: `ulimit -n` raises it",
     }
-    if sys.platform != "win32":
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        rows["open files"] = f"{soft} (at most {hard}); each session takes one: `ulimit -n` raises it"
-    return rows
 
 
 def packages() -> dict[str, str]:

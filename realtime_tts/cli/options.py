@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,7 +13,7 @@ from realtime_tts.config_loader import load_settings
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParam
 from realtime_tts.errors import ConfigError
 
-Command = Callable[..., Any]
+Command = Callable[..., object]
 
 
 def setting_options(rows: Iterable[Setting], shown: Iterable[str]) -> Callable[[Command], Command]:
@@ -39,7 +38,7 @@ def _option(row: Setting, hidden: bool) -> Callable[[Command], Command]:
     )
 
 
-def _click_type(row: Setting) -> Any:
+def _click_type(row: Setting) -> object:
     if row.choices and row.type is str:
         return click.Choice(row.choices)
     # The loader parses numbers: it checks the bounds and names the source of a value.
@@ -68,12 +67,12 @@ _SAY_HELP = {
 }
 
 
-def _param_type(param: SpeechParam) -> Any:
+def _param_type(param: SpeechParam) -> object:
     if param.type is Mapping:
         return click.Path(exists=True, dir_okay=False, path_type=Path)
     if param.choices:
         return click.Choice(param.choices)
-    ranges: dict[Any, Any] = {int: click.IntRange, float: click.FloatRange}
+    ranges: dict[object, Callable[..., object]] = {int: click.IntRange, float: click.FloatRange}
     return ranges[param.type](param.minimum, param.maximum) if param.type in ranges else str
 
 
@@ -103,7 +102,7 @@ def all_settings_option(command: Command) -> Command:
     )(command)
 
 
-def read_settings(flags: dict[str, Any], config_path: Path | None) -> Settings:
+def read_settings(flags: dict[str, object], config_path: Path | None) -> Settings:
     """Return the settings: flags override the environment, which overrides the file.
 
     Raises:

@@ -7,8 +7,9 @@ import secrets
 import urllib.error
 import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from http.client import HTTPMessage
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit, urlunsplit
 
 import click
@@ -72,7 +73,7 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
     """Follows a redirect only to the same host, and never from TLS to plain HTTP, to protect the key."""
 
     def redirect_request(
-        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
         before, after = urlsplit(req.full_url), urlsplit(newurl)
         if before.hostname != after.hostname or (before.scheme == "https" and after.scheme != "https"):
@@ -96,7 +97,7 @@ async def remote_speech(
     text: str | AsyncIterable[str],
     voice: str | None,
     recordings: Mapping[str, Any],
-    params: dict[str, Any],
+    params: dict[str, object],
     skipped: list[tuple[int, int]],
 ) -> AsyncGenerator[bytes, None]:
     """Yield the speech of a text as s16le mono PCM at 48 kHz, as soon as it arrives.

@@ -163,8 +163,8 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
     adapters = {"adapter": params["adapter"]} if "adapter" in params else {}
     if adapters:
         params["adapter"] = "adapter"
-    room: dict[str, Any] = {"adapters": tuple(adapters.items()), "max_adapter_rank": 128, "adapter_mlp": True}
-    workers = worker_specs(replace(engine, **room), quiet=True)[:1]
+    engine = replace(engine, adapters=tuple(adapters.items()), max_adapter_rank=128, adapter_mlp=True)
+    workers = worker_specs(engine, quiet=True)[:1]
     async with AsyncTTS(workers=workers, lexicon=request.lexicon, adapters=adapters) as tts:
         progress.start()
         chunks = tts.generate(

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import signal
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -51,7 +50,7 @@ the workers, one after the other, each when its contexts have ended.
 @setting_options((*ENGINE_ROWS, *SERVER_ROWS), shown=_SHOWN)
 @config_option
 @all_settings_option
-def command(config_path: Path | None, **flags: Any) -> None:
+def command(config_path: Path | None, **flags: object) -> None:
     """Start the server: the playground page, the WebSocket API, health and metrics."""
     settings = read_settings(flags, config_path)
     from realtime_tts.cli.checks import check_engine

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
 DEFAULT_URL = "http://127.0.0.1:8000"
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 
 api_key_option = click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="The server's API key.")
 

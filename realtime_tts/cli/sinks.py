@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from types import ModuleType
+from typing import BinaryIO, Protocol
 
 from realtime_tts.audio.containers import wav_header
 from realtime_tts.audio.pipeline import SpeechStream
@@ -152,14 +154,13 @@ class SpeakerSink:
             self._stream.close()
 
 
-def _sounddevice() -> Any:
+def _sounddevice() -> ModuleType:
     try:
-        import sounddevice
+        return importlib.import_module("sounddevice")
     except ImportError as error:
         raise _no_speaker_yet("the package sounddevice: pip install sounddevice") from error
     except OSError as error:
         raise _no_speaker_yet("the PortAudio library (Debian, Ubuntu: apt install libportaudio2)") from error
-    return sounddevice
 
 
 def _no_speaker_yet(missing: str) -> ConfigError:

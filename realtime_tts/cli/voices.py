@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -61,11 +60,11 @@ def command(context: click.Context, model: str, url: str | None, api_key: str | 
 @click.option("--consent-by", help="Name of the person that states the consent.")
 @click.option("--consent-scope", help="Permitted use.")
 @server_options
-def add(name: str, reference: Path | None, prompt: Path | None, url: str, api_key: str | None, **fields: Any) -> None:
+def add(name: str, reference: Path | None, prompt: Path | None, url: str, api_key: str | None, **about: object) -> None:
     """Add a voice to a server, from recordings of one speaker (2 to 60 s) or from a description."""
     from realtime_tts.cli.remote import ask
 
-    given = {field: "true" if value is True else value for field, value in fields.items() if value}
+    given = {field: "true" if value is True else str(value) for field, value in about.items() if value}
     files = {part: path for part, path in {"reference": reference, "prompt": prompt}.items() if path is not None}
     voice = ask(url, "/v1/voices", api_key, body={"name": name, **given}, files=files)
     click.echo(voice["id"])
@@ -85,7 +84,7 @@ def delete(name: str, url: str, api_key: str | None) -> None:
     ask(url, f"/v1/voices/{quote(name, safe='')}", api_key, method="DELETE")
 
 
-def local_voices(model: str) -> list[dict[str, Any]]:
+def local_voices(model: str) -> list[dict[str, object]]:
     """Return the voices of a local checkpoint; only its serving.json is read.
 
     Raises:

@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner
 from gateway_harness import GatewayHarness
 
-from realtime_tts.bench.arrivals import Arrival
+from realtime_tts.bench.arrivals import Arrival, OpenLoad
 from realtime_tts.bench.load_generator import ShareResult, Target
 from realtime_tts.bench.native_stream import CUT_OFF
-from realtime_tts.bench.server_load import Account, LoadPlan, ServerLoad, load_result
+from realtime_tts.bench.server_load import Account, ServerLoad, load_result
 from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.usage import Usage
 from realtime_tts.cli.main import cli
@@ -138,7 +138,7 @@ def test_samples_of_several_processes_are_one() -> None:
 
 
 def test_who_is_refused_does_not_listen() -> None:
-    load = LoadPlan(None, 1.0, 10.0).load(2.0)
+    load = OpenLoad.steady(1.0, 2.0, 10.0)
     at_s = load.window[0]
     good = Heard(at_s, [(0.1, 0.0)], 50, 1.0, 0.98, 1.0, ended_s=1.0)
     dry = Heard(at_s, [(0.2, 0.0), (0.9, 0.16)], 50, 1.0, 0.98, 1.0, ended_s=1.0)
