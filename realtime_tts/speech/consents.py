@@ -32,10 +32,10 @@ class Consents(TenantRecords[RecordedConsent]):
         super().__init__(RecordedConsent, store)
 
     async def add(self, name: str, language: str, recording_sha256: str, tenant: str = "") -> RecordedConsent:
-        """Raises InvalidRequest: an invalid label. TooManyVoices: the tenant has `limit` consents."""
+        """Store a consent. Raises InvalidRequest: an invalid label. TooManyVoices: the tenant has `limit` consents."""
         consent_id = "cons_" + secrets.token_hex(16)
         return await self._add(RecordedConsent(consent_id, tenant, name, time.time(), language, recording_sha256))
 
     async def rename(self, consent_id: str, name: str, tenant: str = "") -> RecordedConsent:
-        """Raises ConsentNotFound, and InvalidRequest as `add`."""
+        """Rename a consent and return it. Raises ConsentNotFound, and InvalidRequest as `add`."""
         return await self._replace(dataclasses.replace(await self.get(consent_id, tenant), name=name))

@@ -17,8 +17,10 @@ _KEY_ID = re.compile("[0-9a-f]{12}")
 
 
 def read_lexicon(path: str | Path) -> Lexicon:
-    """Raises:
-    ConfigError: the file cannot be read, is too large, or holds no lexicon.
+    """Return the lexicon in a file.
+
+    Raises:
+        ConfigError: the file cannot be read, is too large, or holds no lexicon.
     """
     return _read(path, parse_lexicon)
 

@@ -50,8 +50,12 @@ class TextSource:
         self._pending: asyncio.Future[str | None] | None = None
 
     async def next(self, wait_s: float | None) -> str | None:
-        """Raises TimeoutError after `wait_s` seconds without a piece, TypeError for a piece that is no text,
-        and whatever the iterable raises."""
+        """Return the next piece with text; None at the end.
+
+        Raises:
+            TimeoutError: none came within `wait_s` seconds. TypeError: a piece is no text.
+            Exception: what the iterable raises.
+        """
         if self._pending is None:
             self._pending = asyncio.ensure_future(self._advance())
         done, _ = await asyncio.wait([self._pending], timeout=wait_s)
@@ -83,9 +87,7 @@ def _no_text(value: object) -> TypeError:
 
 
 async def check_whole(text: str, text_type: str) -> None:
-    """Raises:
-    BadSSML: it is meant to be SSML, and malformed.
-    """
+    """Check the markup of a whole text. Raises BadSSML: it is SSML, and malformed."""
     for _ in checking(text, text_type):
         await asyncio.sleep(0)
 

@@ -61,8 +61,8 @@ class VoiceRecord:
         tenant: id of the key that it belongs to; no other key sees it.
         model: the checkpoint that its latents are of, which no other one can read.
         instructions: of a voice that the model itself designed by them.
-        ttl_s, expires_at: of a voice for a while, how long it outlives its last use, and until when that is (Unix
-            time); its name is its id. None: it is kept until it is deleted.
+        ttl_s, expires_at: lifetime of a temporary voice after its last use, s, and its end (Unix time). Its name is its
+            id. None: the voice is kept until it is deleted.
     """
 
     voice_id: str
@@ -79,7 +79,7 @@ class VoiceRecord:
     expires_at: float | None = None
 
 
-def check_room(num: int, limit: int | None, for_a_while: bool) -> None:
+def check_room(num: int, limit: int | None, is_temporary: bool) -> None:
     """Check that a key with `num` voices may have one more; temporary voices are counted separately.
 
     Raises:
@@ -87,8 +87,8 @@ def check_room(num: int, limit: int | None, for_a_while: bool) -> None:
     """
     if limit is None or num < limit:
         return
-    if for_a_while:
-        raise TooManyVoices(f"this key may have {limit} voices for a while; they go by themselves, or are deleted")
+    if is_temporary:
+        raise TooManyVoices(f"this key may have {limit} temporary voices; delete one, or wait until one expires")
     raise TooManyVoices(f"this key may have {limit} voices; delete one first")
 
 
@@ -248,7 +248,7 @@ class VoiceStore(RecordStore):
                 raise VoiceNotFound("the voice was removed")
 
     def extend(self, voice_id: str, expires_at: float) -> None:
-        """A voice for a while was used; unknown ids are ignored. Raises InternalError as `add`."""
+        """Extend the lifetime of a temporary voice; unknown ids are ignored. Raises InternalError as `add`."""
         with self._writing(), self._transaction():
             for fields in self._select("record_id = ?", voice_id):
                 self._update(voice_id, {"expires_at": max(fields["expires_at"], expires_at)})

@@ -102,17 +102,17 @@ class VoiceRegistry:
         """Return the voices that a tenant has added to be kept, oldest first."""
         return [record for record in self._records.values() if record.tenant == tenant and record.ttl_s is None]
 
-    def num_for_a_while(self, tenant: str = "") -> int:
+    def num_temporary(self, tenant: str = "") -> int:
         """Return the number of a tenant's temporary voices."""
         return sum(record.tenant == tenant and record.ttl_s is not None for record in self._records.values())
 
-    def check_room(self, tenant: str, limit: int | None, for_a_while: bool) -> None:
+    def check_room(self, tenant: str, limit: int | None, is_temporary: bool) -> None:
         """Check the limit before the work of making a voice. `add` checks again, since another request may be faster.
 
         Raises:
             TooManyVoices: the tenant has as many of this kind as it may have.
         """
-        check_room(self.num_for_a_while(tenant) if for_a_while else len(self.added(tenant)), limit, for_a_while)
+        check_room(self.num_temporary(tenant) if is_temporary else len(self.added(tenant)), limit, is_temporary)
 
     def get(self, name: str, tenant: str = "") -> VoiceRecord:
         """Return an added voice by its id or its name.
@@ -166,10 +166,10 @@ class VoiceRegistry:
         """Make a voice of recordings and keep it until it is removed. Cancelled, it leaves nothing behind.
 
         Args:
-            labels: None for a voice for a while, which is known by its id alone.
+            labels: None for a temporary voice, which has an id only.
             recordings: or what the model has made of them already.
             instructions: what the recordings were designed by.
-            ttl_s: of a voice for a while: it goes so long after its last use, see `expire`.
+            ttl_s: lifetime of a temporary voice after its last use, s; see `expire`.
             limit: how many of this kind the tenant may have with it, in all processes that share the store.
 
         Raises:
@@ -224,12 +224,12 @@ class VoiceRegistry:
 
         Raises:
             VoiceNotFound: unknown, or another tenant's. VoiceExists: the name is taken.
-            InvalidRequest: a voice for a while has no name. InternalError: it could not be stored.
+            InvalidRequest: a temporary voice has no name. InternalError: it could not be stored.
         """
         async with self._storing:
             record, key = self.get(voice_id, tenant), (tenant, labels.name)
             if record.ttl_s is not None:
-                raise InvalidRequest("a voice that was made for a while has no name", field="voice")
+                raise InvalidRequest("a temporary voice has no name", field="voice")
             taken = self._added.get(key, self._adding.get(key, record.voice_id)) != record.voice_id
             if taken or self._is_common(labels.name):
                 raise VoiceExists(f"there is a voice {labels.name!r} already", field="name")
@@ -279,7 +279,7 @@ class VoiceRegistry:
                 self._rename(record) if record.voice_id in self._records else self._know(record)
 
     async def expire(self, in_use: Collection[str], now: float) -> None:
-        """Remove the voices for a while whose time is over. Call it now and then.
+        """Remove the expired temporary voices. Call it now and then.
 
         Args:
             in_use: engine ids of voices that are being spoken with, which counts as use.

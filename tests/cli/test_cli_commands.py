@@ -604,7 +604,7 @@ def test_say_has_a_server_speak_like_a_recording(server: GatewayHarness, tmp_pat
     assert run("say", *arguments, "--consent").exit_code == 0
     with wave.open(str(path)) as file:
         assert file.getnframes() > 0
-    assert server.gateway.voices.num_for_a_while() == 0
+    assert server.gateway.voices.num_temporary() == 0
     assert b"Synthetic speech made by realtime-tts" in path.read_bytes()
     assert run("say", *arguments, "--consent", "--no-provenance").exit_code == 0
     assert b"Synthetic" not in path.read_bytes()

@@ -127,8 +127,8 @@ async def test_of_voices_added_at_once_a_tenant_gets_as_many_as_it_may_have(
         await registries[0].refresh()
         assert len(registries[0].added("t")) == 3
         with pytest.raises(TooManyVoices):
-            registries[0].check_room("t", 3, for_a_while=False)
-        registries[0].check_room("t", 3, for_a_while=True)
+            registries[0].check_room("t", 3, is_temporary=False)
+        registries[0].check_room("t", 3, is_temporary=True)
 
 
 async def test_a_deleted_voice_is_gone_everywhere(

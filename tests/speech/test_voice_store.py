@@ -84,10 +84,10 @@ def test_a_key_gets_no_voice_too_many_whichever_process_adds_it(store: VoiceStor
         with pytest.raises(TooManyVoices, match="2 voices; delete"):
             process.add(named(VOICE, "voice-3", latents=other_recording), limit=2)
     assert len(files(store)) == 1
-    # Counted apart: other keys' voices, other models', and those for a while.
+    # Counted apart: other keys' voices, other models', and temporary ones.
     for number, other in enumerate(({"tenant": "key-b"}, {"model": "voxcpm1"}, loan)):
         another.add(named(VOICE, f"other-{number}", **other), limit=1)
-    with pytest.raises(TooManyVoices, match="for a while"):
+    with pytest.raises(TooManyVoices, match="temporary"):
         store.add(named(VOICE, "loan-2", **loan), limit=1)
     store.remove("voice-2")
     another.add(named(VOICE, "voice-3"), limit=2)

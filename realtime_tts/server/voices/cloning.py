@@ -76,9 +76,9 @@ def _labels(wanted: VoiceRequest) -> VoiceLabels | None:
     if wanted.ttl_s is None:
         return VoiceLabels(wanted.name, wanted.description, wanted.language)
     if not MIN_TTL_S <= wanted.ttl_s <= MAX_TTL_S:
-        raise InvalidRequest(f"a voice for a while lasts {MIN_TTL_S:g} to {MAX_TTL_S:g} s", field="ttl_s")
+        raise InvalidRequest(f"a temporary voice lasts {MIN_TTL_S:g} to {MAX_TTL_S:g} s", field="ttl_s")
     if wanted.name or wanted.description or wanted.language:
-        raise InvalidRequest("a voice for a while has an id, and no name or other labels", field="name")
+        raise InvalidRequest("a temporary voice has an id, and no name or other labels", field="name")
     return None
 
 

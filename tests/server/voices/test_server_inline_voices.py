@@ -91,7 +91,7 @@ def expire(gateway: GatewayHarness, after_s: float) -> None:
     gateway.run(gateway.gateway.voices.expire((), time.time() + after_s))
 
 
-async def test_a_voice_for_a_while_is_spoken_with_by_its_id_and_listed_nowhere(
+async def test_a_temporary_voice_is_spoken_with_by_its_id_and_listed_nowhere(
     make_gateway: MakeGateway, recording: bytes, journal: Journal, tmp_path: Path
 ) -> None:
     gateway = make_gateway(voices_dir=str(tmp_path), worker={"journal": journal.path})
@@ -190,7 +190,7 @@ WRONG_LOANS: dict[str, tuple[dict[str, str], int, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG_LOANS)
-def test_a_voice_for_a_while_is_refused_typed(gateway: GatewayHarness, recording: bytes, case: str) -> None:
+def test_a_temporary_voice_is_refused_typed(gateway: GatewayHarness, recording: bytes, case: str) -> None:
     fields, status, field = WRONG_LOANS[case]
     answer = lend(gateway.url, recording, **fields)
     assert (answer.status_code, answer.json()["field"]) == (status, field)
@@ -235,7 +235,7 @@ def test_a_request_for_speech_brings_its_voice_along(
     assert "realtime-tts-notice" not in spoken[0].headers
     assert len(really_decoded) == 1
     expire(gateway, 61)
-    assert gateway.gateway.voices.num_for_a_while() == 0
+    assert gateway.gateway.voices.num_temporary() == 0
     assert gateway.gateway.engine._voices == {}
 
 
@@ -274,7 +274,7 @@ def test_a_voice_that_cannot_be_is_refused_in_the_dialects_shape(
     answer = httpx.post(f"{gateway.url}/v1/audio/speech", json={"input": "Hello.", "voice": voice}, timeout=60)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (status, code, field)
-    assert gateway.gateway.voices.num_for_a_while() == 0
+    assert gateway.gateway.voices.num_temporary() == 0
 
 
 def test_a_form_says_what_it_wants_once(gateway: GatewayHarness, recording: bytes) -> None:
@@ -341,7 +341,7 @@ async def test_the_python_client_has_a_voice_made_and_returns_it(
         assert record is not None
         assert (record.latents.prompt_text, record.consent and record.consent.given_by) == (TEXT, "Ann")
         assert [packet async for packet in session.speak("Hello there.", voice=other)]
-    assert gateway.gateway.voices.num_for_a_while() == 0
+    assert gateway.gateway.voices.num_temporary() == 0
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ async def test_the_python_client_returns_its_voice_where_it_gets_no_session(
         with pytest.raises(client.Overloaded):
             async with client.connect(gateway.url, voice=client.OwnVoice(recording, consent=True)):
                 pass
-    assert gateway.gateway.voices.num_for_a_while() == 0
+    assert gateway.gateway.voices.num_temporary() == 0
 
 
 # ---- what it costs those who listen ----------------------------------------------------------------------------------
