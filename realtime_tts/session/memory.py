@@ -5,7 +5,7 @@ from __future__ import annotations
 from sys import getsizeof
 
 from realtime_tts.audio.packets import Packets
-from realtime_tts.session.messages import AudioPackets, ClientMessage, ContextMessage, ServerMessage
+from realtime_tts.session.messages import AudioPackets, ClientMessage, ServerMessage
 
 OBJECT_BYTES = 250  # of a message without its fields, and of its entry in a queue
 PACKET_BYTES = 50  # of a packet beyond its bytes: their object, rounded up, and its entry in its batch
@@ -24,15 +24,15 @@ def packets_bytes(packets: Packets) -> int:
 
 
 def message_bytes(message: ServerMessage | ClientMessage) -> int:
-    """Return the memory that a message holds. Ids of open contexts count once, with their context."""
+    """Return the memory that a message holds. The id of a `ContextMessage` counts once, with its context."""
     if isinstance(message, AudioPackets):
         return packets_bytes(message.packets)
     num_bytes = OBJECT_BYTES
-    for name in message.__slots__:
+    for name in message.__slots__:  # without the slots of its base class
         value = getattr(message, name)
         if isinstance(value, tuple):
             num_bytes += ITEM_BYTES * len(value)
-        elif isinstance(value, str) and not (name == "context_id" and isinstance(message, ContextMessage)):
+        elif isinstance(value, str):
             num_bytes += getsizeof(value)
     return num_bytes
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
 from realtime_tts.contract.speech_params import SpeechParams
-from realtime_tts.session.settings import ContextSettings, Limits
+from realtime_tts.session.settings import ContextSettings
 from realtime_tts.text.planner import Segment
 
 # ---- client → server ---------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class SessionStarted:
     voice: str
     audio: AudioFormat
     params: SpeechParams
-    limits: Limits
+    limits: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +143,17 @@ class SessionResumed:
 
 
 @dataclass(frozen=True, slots=True)
-class ContextStarted:
-    """The context was accepted. `number` stands for its id in binary frames."""
+class ContextMessage:
+    """Numbered message of a context."""
 
     context_id: str
     sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextStarted(ContextMessage):
+    """The context was accepted. `number` stands for its id in binary frames."""
+
     number: int
     voice: str
     seed: int
@@ -167,23 +173,19 @@ class TimedWord:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class Words(ContextMessage):
     """Words whose audio begins in later packets; in order, each word once."""
 
-    context_id: str
-    sequence: int
     words: tuple[TimedWord, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class AudioPackets:
+class AudioPackets(ContextMessage):
     """Packets that leave together, at least one; they continue the ones before without a gap.
 
     For the client each packet is a separate message: the first has `sequence`, the others count on from there.
     """
 
-    context_id: str
-    sequence: int
     number: int
     packets: Packets
 
@@ -193,37 +195,31 @@ class AudioPackets:
 
 
 @dataclass(frozen=True, slots=True)
-class Flushed:
+class Flushed(ContextMessage):
     """All audio of the text before the flush has been sent; `audio_ms`: length of the context's audio so far."""
 
-    context_id: str
-    sequence: int
     flush_id: str | None
     audio_ms: float
 
 
 @dataclass(frozen=True, slots=True)
-class ContextDone:
+class ContextDone(ContextMessage):
     """Terminal message of a completed context. `ttfa_ms`: first text received to first packet sent; None without
     audio."""
 
-    context_id: str
-    sequence: int
     audio_ms: float
     characters: int
     ttfa_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class ContextCancelled:
+class ContextCancelled(ContextMessage):
     """Terminal message of a cancelled context. `spoken_text`, heard so far, is the first `spoken_chars` characters of
     the text.
 
     by_client: the client asked for it; False: its session ended.
     """
 
-    context_id: str
-    sequence: int
     played_ms: float
     spoken_text: str
     spoken_chars: int
@@ -231,12 +227,10 @@ class ContextCancelled:
 
 
 @dataclass(frozen=True, slots=True)
-class ContextFailed:
+class ContextFailed(ContextMessage):
     """Terminal message of a failed context. `audio_ms` were sent and will be heard; they speak the first `spoken_chars`
     characters."""
 
-    context_id: str
-    sequence: int
     code: str
     message: str
     retryable: bool
@@ -299,7 +293,6 @@ class Pong:
 
 
 TerminalMessage = ContextDone | ContextCancelled | ContextFailed
-ContextMessage = ContextStarted | Words | AudioPackets | Flushed | ContextDone | ContextCancelled | ContextFailed
 SessionMessage = SessionStarted | SessionResumed | CancelAcknowledged | ErrorMessage | WarningMessage | KeepAlive | Pong
 ServerMessage = SessionMessage | ContextMessage
 
@@ -307,10 +300,14 @@ ServerMessage = SessionMessage | ContextMessage
 
 
 @dataclass(frozen=True, slots=True)
-class StartSpeech:
+class ContextEvent:
+    context_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartSpeech(ContextEvent):
     """Request to speak one segment. Segments of a context are spoken in order, with one voice."""
 
-    context_id: str
     context_number: int
     segment: Segment
     settings: ContextSettings
@@ -318,58 +315,47 @@ class StartSpeech:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtendSpeech:
+class ExtendSpeech(ContextEvent):
     """Longer version of the segment started last. It becomes final before another segment starts."""
 
-    context_id: str
     segment: Segment
 
 
 @dataclass(frozen=True, slots=True)
-class EndOfSegments:
+class EndOfSegments(ContextEvent):
     """No `StartSpeech` or `ExtendSpeech` follows. When all segments are spoken, finish the encoder, then call
     `Session.audio_finished`."""
 
-    context_id: str
-
 
 @dataclass(frozen=True, slots=True)
-class CancelContext:
+class CancelContext(ContextEvent):
     """Request to stop all work of the context now. This or `ReleaseContext` comes once for each context with a
     segment."""
 
-    context_id: str
-
 
 @dataclass(frozen=True, slots=True)
-class ReleaseContext:
+class ReleaseContext(ContextEvent):
     """The context's audio is complete; state kept for continuity can be released."""
 
-    context_id: str
-
 
 @dataclass(frozen=True, slots=True)
-class PlaybackChanged:
+class PlaybackChanged(ContextEvent):
     """Correction of a context's playback position; from `played_ms` it advances in real time unless `paused`."""
 
-    context_id: str
     played_ms: float
     paused: bool
 
 
 @dataclass(frozen=True, slots=True)
-class ParkContext:
+class ParkContext(ContextEvent):
     """Request to generate no more audio of the context, whatever its lead, until the next `PlaybackChanged`."""
-
-    context_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class PriorityChanged:
+class PriorityChanged(ContextEvent):
     """New priority of a context. 0: the newest open context of the session (the oldest where contexts are spoken in
     turn); 1: any other."""
 
-    context_id: str
     priority: int
 
 
@@ -388,15 +374,4 @@ class CloseSession:
     reason: str
 
 
-SessionEvent = (
-    StartSpeech
-    | ExtendSpeech
-    | EndOfSegments
-    | CancelContext
-    | ReleaseContext
-    | PlaybackChanged
-    | ParkContext
-    | PriorityChanged
-    | Crashed
-    | CloseSession
-)
+SessionEvent = ContextEvent | Crashed | CloseSession

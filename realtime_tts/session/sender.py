@@ -44,7 +44,7 @@ class _DoneMark:
     text_at: float | None  # when the first text came
 
 
-_Waiting = Packets | _FlushMark | _DoneMark | ContextStarted | Words | Flushed | TerminalMessage
+_Waiting = Packets | _FlushMark | _DoneMark | ContextMessage
 
 
 class SenderCrash(Exception):

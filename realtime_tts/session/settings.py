@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.contract.speech_params import SpeechParams
@@ -27,17 +28,11 @@ class ContextSettings:
     params: SpeechParams
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of `SessionConfig` that a client is told."""
-
-    max_contexts: int
-    max_text_chars: int
-    max_message_bytes: int
-    max_lead_s: float
-    keepalive_s: float
-    idle_timeout_s: float
-    resume_window_s: float
+# Limits of `SessionConfig` that a client is told.
+_TOLD_LIMITS = (
+    *("max_contexts", "max_text_chars", "max_message_bytes"),
+    *("max_lead_s", "keepalive_s", "idle_timeout_s", "resume_window_s"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,5 +73,5 @@ class SessionConfig:
     max_queued_s: float = 120.0
 
     @property
-    def limits(self) -> Limits:
-        return Limits(**{limit.name: getattr(self, limit.name) for limit in fields(Limits)})
+    def limits(self) -> Mapping[str, float]:
+        return {name: getattr(self, name) for name in _TOLD_LIMITS}

@@ -41,7 +41,7 @@ from realtime_tts.session.messages import (
     WarningMessage,
     Words,
 )
-from realtime_tts.session.settings import Limits, SessionConfig
+from realtime_tts.session.settings import SessionConfig
 
 OPUS = AudioFormat()
 
@@ -332,4 +332,12 @@ def test_server_messages_on_the_wire(message: Any, rendered: dict[str, Any]) -> 
 
 
 def test_limits_are_what_the_configuration_says() -> None:
-    assert SessionConfig(max_contexts=3, max_lead_s=1).limits == Limits(3, 20_000, 65_536, 1, 3, 300, 10)
+    assert SessionConfig(max_contexts=3, max_lead_s=1).limits == {
+        "max_contexts": 3,
+        "max_text_chars": 20_000,
+        "max_message_bytes": 65_536,
+        "max_lead_s": 1,
+        "keepalive_s": 3,
+        "idle_timeout_s": 300,
+        "resume_window_s": 10,
+    }

@@ -93,7 +93,7 @@ def test_without_session_start_the_defaults_are_announced_before_the_first_conte
     assert [type(m) for m in driver.say("c", "Hi")] == [SessionStarted, ContextStarted]
     started = driver.of(SessionStarted)[0]
     assert (started.session_id, started.model, started.voice) == ("s1", "starter", "amber")
-    assert started.limits.max_text_chars == 20_000
+    assert started.limits["max_text_chars"] == 20_000
 
 
 def test_session_start_may_be_repeated_until_the_first_context(driver: Driver) -> None:

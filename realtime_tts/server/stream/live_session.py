@@ -304,7 +304,7 @@ class LiveSession:
                 speech.speaker.playback(event.played_ms, event.paused)
             elif isinstance(event, messages.ParkContext):
                 speech.speaker.park()
-            else:
+            elif isinstance(event, messages.PriorityChanged):
                 speech.speaker.set_priority(event.priority)
 
     def _start(self, event: messages.StartSpeech, now: float) -> None:
