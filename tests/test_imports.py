@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "config_loader": {"config"},
     "text": {"contract.speech_params"},
     "audio": set(),
-    "session": {"audio", "contract.speech_params", "text.planner", "text.words"},
+    "session": {"audio", "contract.speech_params", "text.boundaries", "text.planner", "text.words"},
     "contract": set(),
     "workers": {"contract"},
     "model": {"contract"},

@@ -28,15 +28,19 @@ from realtime_tts.session.messages import (
     ContextCancelled,
     ContextDone,
     ContextFailed,
+    ContextHeld,
+    ContextReleased,
     ContextStarted,
     End,
     ErrorMessage,
     Flush,
     Flushed,
+    Hold,
     KeepAlive,
     Ping,
     PlaybackReport,
     Pong,
+    Release,
     Resume,
     ServerMessage,
     SessionResumed,
@@ -152,7 +156,7 @@ def _parse_resume(values: Mapping[str, object]) -> Resume:
 
 
 def _parser_of(
-    message: type[Flush | End | CancelRequest | PlaybackReport | Ping],
+    message: type[Flush | End | CancelRequest | Hold | Release | PlaybackReport | Ping],
 ) -> Callable[[Mapping[str, object]], ClientMessage]:
     body = _body_of(message)
     return lambda values: message(**body.of(values).given())
@@ -165,6 +169,8 @@ _PARSERS: dict[str, _Parser] = {
     "flush": _parser_of(Flush),
     "end": _parser_of(End),
     "cancel": _parser_of(CancelRequest),
+    "hold": _parser_of(Hold),
+    "release": _parser_of(Release),
     "playback": _parser_of(PlaybackReport),
     "ping": _parser_of(Ping),
 }
@@ -181,6 +187,8 @@ _TYPES: dict[type[ServerMessage], str] = {
     ContextCancelled: "context.cancelled",
     ContextFailed: "context.failed",
     CancelAcknowledged: "cancel.acknowledged",
+    ContextHeld: "context.held",
+    ContextReleased: "context.released",
     ErrorMessage: "error",
     WarningMessage: "warning",
     KeepAlive: "keepalive",

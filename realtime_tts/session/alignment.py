@@ -14,6 +14,7 @@ word never changes.
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -22,6 +23,7 @@ from itertools import takewhile
 
 from realtime_tts.session.memory import ITEM_BYTES, OBJECT_BYTES, text_bytes
 from realtime_tts.session.messages import TimedWord
+from realtime_tts.text.boundaries import Boundary, gap_boundary
 from realtime_tts.text.planner import Segment
 from realtime_tts.text.words import Word
 
@@ -29,6 +31,8 @@ PRIOR_MS_PER_CHAR = 65.0  # about 15 characters a second, a usual reading pace
 PRIOR_CHARS = 40  # how much the prior weighs against what was measured
 _EPSILON_MS = 0.5
 _PACES_MS_PER_CHAR = (30.0, 200.0)  # plausible range of speech; excludes pauses and jumps
+_GAP = re.compile(r"[^\w\s]*\s*")  # from a word's last letter to the next word
+MAX_REPEATED_MS = 8_000.0  # of a clause that is begun again; clients keep as much of what was played
 _PACE_AFTER_MS = 300.0  # speech needed before a pace is measured
 
 
@@ -95,7 +99,8 @@ class WordAligner:
         self._start_ms = 0.0  # start of the current track's audio
         self._last_start_ms = 0.0  # start of the last committed word
         self._cursor_ms = 0.0  # end of the last committed word
-        self._ends_ms = array("d")  # ends of all committed words, for `heard_chars`
+        self._starts_ms = array("d")  # starts and ends of all committed words, for `heard_chars`
+        self._ends_ms = array("d")
         self._end_chars = array("L")
         self._measured_chars = 0
         self._measured_ms = 0.0
@@ -170,7 +175,7 @@ class WordAligner:
     def num_bytes(self) -> int:
         """Approximate memory held, in bytes."""
         tracks_bytes = sum(segment_bytes(track.segment) for track in self._tracks)
-        return tracks_bytes + len(self._ends_ms) * (self._ends_ms.itemsize + self._end_chars.itemsize)
+        return tracks_bytes + len(self._ends_ms) * (2 * self._ends_ms.itemsize + self._end_chars.itemsize)
 
     @property
     def num_done(self) -> int:
@@ -200,6 +205,25 @@ class WordAligner:
         """Return the offset in the text at which the last word heard to its end ends."""
         count = bisect_right(self._ends_ms, played_ms + _EPSILON_MS)
         return self._end_chars[count - 1] if count else 0
+
+    def word_end_ms(self, played_ms: float) -> float:
+        """Return where the word that is heard at `played_ms` ends, or `played_ms` between words."""
+        place = bisect_right(self._ends_ms, played_ms + _EPSILON_MS)
+        is_inside = place < len(self._ends_ms) and self._starts_ms[place] < played_ms - _EPSILON_MS
+        return self._ends_ms[place] if is_inside else played_ms
+
+    def clause_start_ms(self, played_ms: float, text: str) -> float:
+        """Return where the clause of the last word heard by `played_ms` begins; `played_ms` if the clause ends with
+        this word, or is longer than `MAX_REPEATED_MS`.
+
+        text: the context's text.
+        """
+        heard = place = bisect_right(self._ends_ms, played_ms + _EPSILON_MS)
+        while place > 0 and not _is_clause_start(text, self._end_chars[place - 1]):
+            place -= 1
+            if played_ms - self._starts_ms[place] > MAX_REPEATED_MS:
+                return played_ms
+        return played_ms if place == heard else self._starts_ms[place]
 
     def _track(self, index: int) -> _Track | None:
         """Return the track of a segment, or None if it is over.
@@ -235,6 +259,7 @@ class WordAligner:
 
     def _commit(self, word: Word, start_ms: float, end_ms: float, measured: bool) -> TimedWord:
         self._last_start_ms, self._cursor_ms = start_ms, end_ms
+        self._starts_ms.append(start_ms)
         self._ends_ms.append(end_ms)
         self._end_chars.append(word.end)
         return TimedWord(word.text, word.start, word.end, start_ms, end_ms, measured)
@@ -263,6 +288,13 @@ class WordAligner:
             num_chars = segment.words[-1].spoken_end if segment.words else 0
         known_ms = PRIOR_CHARS * PRIOR_MS_PER_CHAR / self._speed + self._measured_ms
         return num_chars * known_ms / (PRIOR_CHARS + self._measured_chars)
+
+
+def _is_clause_start(text: str, gap: int) -> bool:
+    """Return True if a clause begins with the word behind the offset `gap`, where another word ends."""
+    match = _GAP.match(text, gap)
+    following = len(text) if match is None else match.end()
+    return following < len(text) and gap_boundary(text[:following], text[following]) >= Boundary.CLAUSE
 
 
 def segment_bytes(segment: Segment) -> int:

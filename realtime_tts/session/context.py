@@ -10,7 +10,7 @@ from realtime_tts.errors import ContextClosed, RealtimeTTSError, TextTooLong
 from realtime_tts.session.context_text import ContextText
 from realtime_tts.session.engine_side import EngineSide
 from realtime_tts.session.memory import ID_BYTES, OBJECT_BYTES, text_bytes
-from realtime_tts.session.messages import ContextCancelled, ContextFailed, ContextStarted, SessionEvent
+from realtime_tts.session.messages import ContextCancelled, ContextFailed, ContextStarted, Hold, SessionEvent
 from realtime_tts.session.planning import Planner, check_added
 from realtime_tts.session.resume import Missing
 from realtime_tts.session.sender import ContextSender
@@ -94,6 +94,7 @@ class Context:
         self._first_text_at: float | None = None
         self._flushes: deque[tuple[int, str | None]] = deque()  # number of segments before the flush, its id
         self._frozen: HeardSpeech | None = None
+        self._held_at = 0.0
 
     # ---- text ----------------------------------------------------------------------------------------------------
 
@@ -205,6 +206,35 @@ class Context:
         self._stop(ContextState.CANCELLED)
         self.sender.add_terminal(ContextCancelled(self.id, 0, *self._frozen, by_client))
 
+    def hold(self, message: Hold, now: float) -> HeardSpeech:
+        """Stop the speech, which `release` continues. Return what is heard until there. No effect if it is held."""
+        clock = self.sender.clock
+        if not clock.is_held:
+            if message.played_ms is not None:
+                clock.acknowledge(message.played_ms, now)
+            played_ms = clock.position_ms(now)
+            self.sender.send_late_words()
+            clock.hold(self.sender.aligner.word_end_ms(played_ms) if message.at == "word" else played_ms, now)
+            self.engine.park()
+            self._held_at = now
+        return self.heard(now)
+
+    def release(self, clause_after_ms: float, now: float) -> float:
+        """Continue the speech. Return the position at which it goes on, in ms: the current one if it is not held."""
+        clock = self.sender.clock
+        from_ms = clock.position_ms(now)
+        if not clock.is_held:
+            return from_ms
+        if (now - self._held_at) * 1000 >= clause_after_ms:
+            from_ms = self.sender.aligner.clause_start_ms(from_ms, self.text.head(self.text.num_chars))
+        clock.release(from_ms, now)
+        return from_ms
+
+    @property
+    def held_at(self) -> float | None:
+        """Time at which the context was held, or None while it is not."""
+        return self._held_at if self.sender.clock.is_held else None
+
     def fail(self, error: RealtimeTTSError, next_sequence: int | None = None) -> None:
         """Drop what is queued; audio that was sent will still be heard. `next_sequence`: number of the terminal
         message, after a gap."""
@@ -234,8 +264,9 @@ class Context:
             return self._frozen
         clock = self.sender.clock
         played_ms = clock.position_ms(now)
-        all_heard = self.state is ContextState.DONE and played_ms >= clock.sent_ms - 0.5
-        num_chars = self._num_spoken_chars() if all_heard else self.sender.aligner.heard_chars(played_ms)
+        heard_ms = max(played_ms, clock.heard_to_ms)
+        all_heard = self.state is ContextState.DONE and heard_ms >= clock.sent_ms - 0.5
+        num_chars = self._num_spoken_chars() if all_heard else self.sender.aligner.heard_chars(heard_ms)
         return HeardSpeech(played_ms, self.text.head(num_chars), num_chars)
 
     def freeze(self, now: float) -> HeardSpeech:

@@ -42,6 +42,8 @@ class EngineSide:
             self.is_busy = True
             start = StartSpeech(self._context_id, self._number, segment, self._settings, self.priority)
             self._events.append(start)
+            if self.is_parked:
+                self._tell_parked()
         else:
             self._events.append(ExtendSpeech(self._context_id, segment))
 
@@ -68,17 +70,21 @@ class EngineSide:
         """Request to generate no more audio until the next playback report."""
         if not self.is_parked:
             self.is_parked = True
-            self._events.append(ParkContext(self._context_id))
+            self._tell_parked()
 
     def report_playback(self, position_ms: float, paused: bool, now: float, *, only_news: bool = False) -> None:
         """Report the playback position. The engine extrapolates it in real time unless it was paused.
 
         `only_news`: only if the engine's own estimate is off, or its last report is old.
         """
-        if self.is_busy and (not only_news or self.is_parked or self._is_off(position_ms, paused, now)):
-            self.is_parked = False
+        was_parked, self.is_parked = self.is_parked, False
+        if self.is_busy and (not only_news or was_parked or self._is_off(position_ms, paused, now)):
             self._reported = position_ms, paused, now
             self._events.append(PlaybackChanged(self._context_id, position_ms, paused))
+
+    def _tell_parked(self) -> None:
+        if self.is_busy:
+            self._events.append(ParkContext(self._context_id))
 
     def _is_off(self, position_ms: float, paused: bool, now: float) -> bool:
         if self._reported is None:

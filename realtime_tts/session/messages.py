@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
@@ -68,6 +69,28 @@ class CancelRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Request to hold one context: its speech stops and can go on later. Answered by `ContextHeld`.
+
+    at: "word" stops where the word ends that is being heard, "now" at once. played_ms: playback position; None: as last
+        reported.
+    """
+
+    context_id: str
+    at: Literal["word", "now"] = "word"
+    played_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Request that a held context goes on: from the next word, or from the beginning of its clause if it was held for
+    `clause_after_ms` or longer. No effect if it is not held. Answered by `ContextReleased`."""
+
+    context_id: str
+    clause_after_ms: float = 2000.0
+
+
+@dataclass(frozen=True, slots=True)
 class PlaybackReport:
     """Playback position reported by the listener, in ms of the context. Sent a few times a second during playback."""
 
@@ -99,7 +122,9 @@ class Leave:
     at_once: bool = False
 
 
-ClientMessage = StartSession | Text | Flush | End | CancelRequest | PlaybackReport | Resume | Ping | Leave
+ClientMessage = (
+    StartSession | Text | Flush | End | CancelRequest | Hold | Release | PlaybackReport | Resume | Ping | Leave
+)
 
 # ---- server → client ---------------------------------------------------------------------------------------------
 
@@ -255,6 +280,26 @@ class CancelAcknowledged:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextHeld:
+    """Answer to `Hold`. Speech stops at `played_ms`; the listener hears the first `spoken_chars` characters. An open
+    context that is not released within `timeout_s` is cancelled."""
+
+    context_id: str
+    played_ms: float
+    spoken_text: str
+    spoken_chars: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ContextReleased:
+    """Answer to `Release`: speech goes on at `from_ms` of the context's audio, which may be before where it stopped."""
+
+    context_id: str
+    from_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorMessage:
     """Refusal of one message. It is not terminal: a context that it names goes on."""
 
@@ -293,7 +338,17 @@ class Pong:
 
 
 TerminalMessage = ContextDone | ContextCancelled | ContextFailed
-SessionMessage = SessionStarted | SessionResumed | CancelAcknowledged | ErrorMessage | WarningMessage | KeepAlive | Pong
+SessionMessage = (
+    SessionStarted
+    | SessionResumed
+    | CancelAcknowledged
+    | ContextHeld
+    | ContextReleased
+    | ErrorMessage
+    | WarningMessage
+    | KeepAlive
+    | Pong
+)
 ServerMessage = SessionMessage | ContextMessage
 
 # ---- session → the engine and the owner of the socket ------------------------------------------------------------

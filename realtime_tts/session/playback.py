@@ -22,6 +22,8 @@ class PlaybackClock:
         self.sent_ms = 0.0
         self.started_at: float | None = None  # when the first packet left
         self.paused = False
+        self.is_held = False  # paused by request: reports do not move the position
+        self.heard_to_ms = 0.0  # the farthest position at which it was held
         self._base_ms = 0.0  # the position at `_base_at`
         self._base_at = 0.0
         self._acked_ms: float | None = None
@@ -52,6 +54,8 @@ class PlaybackClock:
     def acknowledge(self, played_ms: float, now: float) -> None:
         """Set the position reported by the listener, ≥ 0. A lower one than before, or one beyond what was sent, is
         clamped."""
+        if self.is_held:
+            return
         floor_ms = self._acked_ms or 0.0
         played_ms = min(max(played_ms, floor_ms), self.sent_ms)
         if self._acked_ms is None or played_ms > self._acked_ms:
@@ -84,10 +88,23 @@ class PlaybackClock:
             return None
         return self._time_of(position_ms)
 
+    def hold(self, position_ms: float, now: float) -> None:
+        """Stop the clock at a position, until `release`. The listener hears all audio up to there."""
+        self._base_ms, self._base_at = min(max(position_ms, 0.0), self.sent_ms), now
+        self.is_held = self.paused = True
+        self.heard_to_ms = max(self.heard_to_ms, self._base_ms)
+
+    def release(self, position_ms: float, now: float) -> None:
+        """Go on at a position, which may be lower than one that was acknowledged."""
+        self.is_held = self.paused = False
+        self._base_ms, self._base_at, self._advanced_at = position_ms, now, now
+        if self._acked_ms is not None:
+            self._acked_ms = position_ms
+
     def rewind(self, received_ms: float, now: float) -> None:
         """Correct what was sent: the listener received no more than `received_ms` of it."""
         self._settle(now)
-        self.paused = False  # if it is still paused, its next acknowledgements show that
+        self.paused = self.is_held  # if it is still paused, its next acknowledgements show that
         self.sent_ms = min(self.sent_ms, received_ms)
         self._base_ms = min(self._base_ms, self.sent_ms)
         if self._acked_ms is not None:

@@ -155,7 +155,7 @@ class ContextSender:
             return None
         head = self._queue[0]
         if isinstance(head, Packets):
-            if self.clock.position_ms(now) < self._leaves_at_ms(head, max_lead_ms) - _EPSILON_MS:
+            if self.clock.is_held or self.clock.position_ms(now) < self._leaves_at_ms(head, max_lead_ms) - _EPSILON_MS:
                 return None
             num_leaving = self._num_leaving(self._queue, now, max_lead_ms, max_bytes)
             if not num_leaving:
@@ -178,6 +178,11 @@ class ContextSender:
         """Commit words that became known after their audio left; called before the last query of what was heard."""
         self.aligner.commit_until(self.clock.sent_ms)
 
+    def send_late_words(self) -> None:
+        """Send words that became known after their audio left, ahead of all else."""
+        if words := self.aligner.commit_until(self.clock.sent_ms):
+            self._queue.appendleft(Words(self.context_id, 0, tuple(words)))  # numbered when it leaves
+
     def take_restart(self) -> bool:
         """Return True once after the clock started, or continued after an underrun."""
         restarted = self._restarted
@@ -189,6 +194,8 @@ class ContextSender:
         if not self._queue:
             return None
         head = self._queue[0]
+        if isinstance(head, Packets) and self.clock.is_held:
+            return None
         if not isinstance(head, Packets) or self.clock.started_at is None:
             return now
         at_ms = self._leaves_at_ms(head, max_lead_ms)

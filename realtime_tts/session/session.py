@@ -185,6 +185,10 @@ class Session:
             self._on_end(message)
         elif isinstance(message, messages.CancelRequest):
             self._on_cancel(message.context_id)
+        elif isinstance(message, messages.Hold):
+            self._on_hold(message)
+        elif isinstance(message, messages.Release):
+            self._on_release(message)
         elif isinstance(message, messages.StartSession):
             self._on_start(message)
         elif isinstance(message, messages.Ping):
@@ -286,9 +290,30 @@ class Session:
         elif not targets and not over:
             self._sender.post(messages.CancelAcknowledged(context_id, self._contexts.ended_as(context_id) or "unknown"))
 
+    def _on_hold(self, message: messages.Hold) -> None:
+        if message.played_ms is not None:
+            _check_ms("played_ms", message.played_ms)
+        heard = self._require_audible(message.context_id).hold(message, self._connection.now)
+        self._sender.post(messages.ContextHeld(message.context_id, *heard, self.config.hold_timeout_s))
+
+    def _on_release(self, message: messages.Release) -> None:
+        _check_ms("clause_after_ms", message.clause_after_ms)
+        context = self._require_audible(message.context_id)
+        from_ms = context.release(message.clause_after_ms, self._connection.now)
+        self._sender.post(messages.ContextReleased(context.id, from_ms))
+        self._report_playback(context)
+
+    def _require_audible(self, context_id: str) -> Context:
+        """Return a context that is open, or done and perhaps still playing.
+
+        Raises:
+            InvalidRequest: there is no such context, or it is over.
+        """
+        context = self._contexts.finished.get(context_id)
+        return context if context is not None and context.state is ContextState.DONE else self._require(context_id)
+
     def _on_playback(self, message: messages.PlaybackReport) -> None:
-        if not (math.isfinite(message.played_ms) and message.played_ms >= 0):
-            raise InvalidMessage("played_ms must be a number of at least 0", field="played_ms")
+        _check_ms("played_ms", message.played_ms)
         context = self._contexts.get(message.context_id)
         if context is None:
             return  # a late message of a context that is long over
@@ -391,6 +416,8 @@ class Session:
                 num_chars -= self._plan(context, num_chars)
             if context.sender.clock.poll(self._connection.now):
                 self._report_playback(context)
+            if context.held_at is not None and self._connection.now >= context.held_at + self.config.hold_timeout_s:
+                self._cancel(context)
         if self._contexts.open and self._connection.is_keepalive_due():
             self._connection.note_sent(is_audio=False)
             self._sender.post(messages.KeepAlive(tuple(self._contexts.open)))
@@ -406,6 +433,8 @@ class Session:
                 due = at
             if (at := context.sender.clock.pause_due_at()) is not None and at < due:
                 due = at
+            if context.held_at is not None:
+                due = min(due, context.held_at + self.config.hold_timeout_s)
         if self._connection.is_flowing:
             at = self._sender.next_send_at(self._contexts.sending(), now)
             if at is not None and at < due:
@@ -658,6 +687,8 @@ class Session:
         `only_news`: only if it differs from the engine's own estimate.
         """
         now, clock = self._connection.now, context.sender.clock
+        if clock.is_held:
+            return  # the engine is parked
         paused = clock.paused or not self._connection.is_flowing
         context.engine.report_playback(clock.position_ms(now), paused, now, only_news=only_news)
 
@@ -668,3 +699,9 @@ class Session:
     def _live(self, context_id: str, now: float) -> Context | None:
         self._connection.advance(now)
         return self._contexts.open.get(context_id)
+
+
+def _check_ms(name: str, value: float) -> None:
+    """Raises InvalidMessage for a time that is no number of at least 0."""
+    if not (math.isfinite(value) and value >= 0):
+        raise InvalidMessage(f"{name} must be a number of at least 0", field=name)

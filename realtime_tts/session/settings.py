@@ -47,6 +47,7 @@ class SessionConfig:
         max_lead_s: largest lead: audio is sent at most this far ahead of playback.
         keepalive_s: longest time without a message while a context is open.
         resume_window_s: how long a session waits for a lost client to reconnect; 0 switches resuming off.
+        hold_timeout_s: how long a context may be held; it is cancelled then.
         retain_s: how long sent messages are kept for a resume.
         max_session_bytes: memory for everything kept of one client: text, queued messages, sent messages that may be
             sent again, ids. Sent messages are dropped first; a session that still holds more is closed.
@@ -67,6 +68,7 @@ class SessionConfig:
     keepalive_s: float = 3.0
     idle_timeout_s: float = 300.0
     resume_window_s: float = 10.0
+    hold_timeout_s: float = 30.0
     retain_s: float = 30.0
     max_session_bytes: int = 512 * 1024
     slow_consumer_s: float = 10.0

@@ -267,7 +267,7 @@ def test_a_segment_that_grows_gives_each_word_once() -> None:
     words.update_segment(part(text))
     words.progress(0, 1400, done=True, reached=(1400, 14))
     assert times(words.commit_until(1400)) == [("abc", 1000, 1300)]
-    assert (words.num_done, words.num_bytes) == (1, 48)
+    assert (words.num_done, words.num_bytes) == (1, 72)
     words.update_segment(part(text))  # nothing waits for it any more
 
 

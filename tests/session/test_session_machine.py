@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +26,7 @@ from realtime_tts.session.messages import (
     AudioPackets,
     CancelContext,
     CancelRequest,
+    ClientMessage,
     CloseSession,
     ContextCancelled,
     ContextDone,
@@ -37,12 +39,14 @@ from realtime_tts.session.messages import (
     ExtendSpeech,
     Flush,
     Flushed,
+    Hold,
     Leave,
     ParkContext,
     Ping,
     PlaybackChanged,
     PlaybackReport,
     PriorityChanged,
+    Release,
     ReleaseContext,
     Resume,
     ServerMessage,
@@ -308,7 +312,7 @@ class SessionMachine(RuleBasedStateMachine):
         new = f"c{int(youngest[0][1:]) + 1 if youngest else 0}"
         return [new, *youngest][pick % (len(youngest[:4]) + 1)]
 
-    def say(self, *messages: Text | Flush | End | CancelRequest | PlaybackReport | Ping | Leave) -> None:
+    def say(self, *messages: ClientMessage) -> None:
         for message in messages:
             self.session.receive(message, self.now)
         self.drain()
@@ -403,6 +407,22 @@ class SessionMachine(RuleBasedStateMachine):
         if name in self.client and self.client[name].num_packets * FRAME_MS < played_ms < math.inf:
             self.client[name].overclaimed = True
         self.say(PlaybackReport(name, played_ms))
+
+    @precondition(lambda self: self.is_open)
+    @rule(pick=PICKS, at=st.sampled_from(["word", "now"]), played_ms=st.one_of(st.none(), st.floats(0, 5000)))
+    def send_hold(self, pick: int, at: Literal["word", "now"], played_ms: float | None) -> None:
+        name = self.name(pick)
+        if played_ms is not None and name in self.client and self.client[name].num_packets * FRAME_MS < played_ms:
+            self.client[name].overclaimed = True
+        self.say(Hold(name, at, played_ms))
+        held = self.session._contexts.open.get(name)
+        assert held is None or held.held_at is not None
+        assert held is None or held.sender.next_send_at(self.now, 0) in (None, self.now)
+
+    @precondition(lambda self: self.is_open)
+    @rule(pick=PICKS, clause_after_ms=st.sampled_from([0.0, 2000.0]))
+    def send_release(self, pick: int, clause_after_ms: float) -> None:
+        self.say(Release(self.name(pick), clause_after_ms))
 
     @precondition(lambda self: self.is_open)
     @rule(pick=PICKS)

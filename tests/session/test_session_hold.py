@@ -1,0 +1,208 @@
+"""Hold and release: speech stops at a word, costs nothing while it is held, and goes on at a word or its clause."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from session_driver import Driver
+
+from realtime_tts.session.alignment import MAX_REPEATED_MS
+from realtime_tts.session.messages import (
+    CancelRequest,
+    ContextCancelled,
+    ContextDone,
+    ContextHeld,
+    ContextReleased,
+    End,
+    ErrorMessage,
+    Hold,
+    ParkContext,
+    PlaybackChanged,
+    PlaybackReport,
+    Release,
+    Resume,
+    StartSpeech,
+    Text,
+    TimedWord,
+    Words,
+)
+
+# Spoken at 50 ms a character: 0 to 1000 ms, "two" from 1150, "three" 1350 to 1600, "four" to 1850.
+SENTENCE = "Let me see for you, one two three four."
+
+
+def words_of(driver: Driver) -> dict[str, TimedWord]:
+    return {word.text: word for message in driver.of(Words) for word in message.words}
+
+
+def speaking(driver: Driver, text: str = SENTENCE) -> dict[str, TimedWord]:
+    """A context whose audio is there and is played in real time; the words that were sent."""
+    driver.say("c", text)
+    driver.wait(0.01)  # a long text is planned in turns
+    for place, part in enumerate(re.findall(r"[^.]+\.", text)):
+        driver.speak("c", place, 50 * len(part))
+    driver.wait(0.01)
+    return words_of(driver)
+
+
+def held(driver: Driver) -> ContextHeld:
+    return driver.of(ContextHeld)[-1]
+
+
+def test_speech_stops_where_the_word_ends_that_is_heard(driver: Driver) -> None:
+    words = speaking(driver)
+    middle_ms = (words["three"].start_ms + words["three"].end_ms) / 2
+    driver.receive(PlaybackReport("c", middle_ms), Hold("c"))
+    assert held(driver) == ContextHeld("c", words["three"].end_ms, "Let me see for you, one two three", 33, 30.0)
+
+
+def test_between_words_and_on_request_it_stops_at_once(driver: Driver) -> None:
+    words = speaking(driver)
+    driver.receive(Hold("c", played_ms=words["two"].end_ms))
+    assert held(driver).played_ms == words["two"].end_ms
+    driver.receive(Release("c"), Hold("c", at="now", played_ms=words["three"].start_ms + 30))
+    assert held(driver).played_ms == words["three"].start_ms + 30
+    assert held(driver).spoken_text == "Let me see for you, one two"
+
+
+def test_nothing_is_sent_or_made_while_it_is_held(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(keepalive_s=1e6)
+    speaking(driver, (SENTENCE + " ") * 3)
+    driver.did.clear()
+    driver.receive(Hold("c"))
+    assert driver.done(ParkContext) == [ParkContext("c")]
+    driver.receive(PlaybackReport("c", 600), PlaybackReport("c", 700))
+    assert driver.wait(20) == []
+    assert not driver.done(PlaybackChanged)
+    driver.receive(Release("c"))
+    assert [event.paused for event in driver.done(PlaybackChanged)] == [False]
+    driver.wait(60)
+    assert driver.sent_ms("c") == 20 * (98 + 100 + 100)
+
+
+def test_text_that_comes_meanwhile_does_not_wake_the_engine(driver: Driver) -> None:
+    driver.receive(Text("c", "Well."), Hold("c"))
+    driver.did.clear()
+    driver.receive(Text("c", " And this."))
+    assert [type(event) for event in driver.did] == [StartSpeech, ParkContext]
+
+
+def test_a_context_is_held_and_released_before_it_has_anything_to_say(driver: Driver) -> None:
+    driver.receive(Text("c", "Well"), Hold("c"), Release("c"), Text("c", "."))
+    assert [type(event) for event in driver.did] == [StartSpeech]
+
+
+@pytest.mark.parametrize(("waited_s", "goes_on_at"), [(0.5, "three"), (2.5, "one")])
+def test_it_goes_on_at_the_next_word_or_after_a_while_at_its_clause(
+    driver: Driver, waited_s: float, goes_on_at: str
+) -> None:
+    words = speaking(driver)
+    driver.receive(Hold("c", played_ms=words["two"].start_ms + 20))
+    driver.wait(waited_s)
+    driver.receive(Release("c"))
+    (released,) = driver.of(ContextReleased)
+    expected_ms = words["two"].end_ms if goes_on_at == "three" else words["one"].start_ms
+    assert released == ContextReleased("c", expected_ms)
+
+
+def test_a_clause_that_was_heard_to_its_end_is_not_repeated(driver: Driver) -> None:
+    words = speaking(driver)
+    driver.receive(Hold("c", played_ms=words["you"].start_ms + 20), Release("c", clause_after_ms=0))
+    assert driver.of(ContextReleased)[-1].from_ms == words["you"].end_ms
+
+
+def test_a_clause_that_is_too_long_is_not_repeated(driver: Driver) -> None:
+    text = "and so on " * 40 + "."
+    speaking(driver, text)
+    driver.wait(12)
+    driver.receive(Hold("c"), Release("c", clause_after_ms=0))
+    assert held(driver).played_ms > MAX_REPEATED_MS
+    assert driver.of(ContextReleased)[-1].from_ms == held(driver).played_ms
+
+
+def test_what_was_heard_stays_heard_when_a_clause_begins_again(driver: Driver) -> None:
+    words = speaking(driver)
+    driver.receive(PlaybackReport("c", words["two"].start_ms + 20), Hold("c"), Release("c", clause_after_ms=0))
+    driver.receive(PlaybackReport("c", words["one"].start_ms + 40), CancelRequest("c"))
+    (cancelled,) = driver.of(ContextCancelled)
+    assert cancelled.spoken_text == "Let me see for you, one two"
+    assert cancelled.played_ms == pytest.approx(words["one"].start_ms + 40)
+
+
+def test_reports_after_a_release_move_the_position_again(driver: Driver) -> None:
+    words = speaking(driver)
+    driver.receive(PlaybackReport("c", words["four"].start_ms), Hold("c"), Release("c", clause_after_ms=0))
+    driver.receive(PlaybackReport("c", words["one"].start_ms + 100), Hold("c", at="now"))
+    assert held(driver).played_ms == pytest.approx(words["one"].start_ms + 100)
+
+
+def test_a_context_that_was_sent_completely_is_held_too(driver: Driver) -> None:
+    words = speaking(driver)
+    driver.receive(End("c"))
+    driver.finish("c")
+    assert driver.of(ContextDone)
+    driver.receive(Hold("c", played_ms=words["one"].start_ms + 20))
+    assert held(driver).spoken_text == "Let me see for you, one"
+    driver.receive(Release("c"))
+    assert driver.of(ContextReleased)[-1].from_ms == words["one"].end_ms
+
+
+def test_a_second_hold_changes_nothing(driver: Driver) -> None:
+    words = speaking(driver)
+    driver.receive(Hold("c", played_ms=words["one"].end_ms))
+    driver.wait(1)
+    driver.receive(Hold("c", played_ms=words["three"].end_ms))
+    first, second = driver.of(ContextHeld)
+    assert first == second
+
+
+def test_a_context_that_is_not_released_is_cancelled(make_driver: Callable[..., Driver]) -> None:
+    driver = make_driver(hold_timeout_s=4.0)
+    words = speaking(driver)
+    driver.receive(Hold("c", played_ms=words["one"].end_ms))
+    driver.wait(3.9)
+    assert not driver.of(ContextCancelled)
+    driver.wait(0.2)
+    (cancelled,) = driver.of(ContextCancelled)
+    assert (cancelled.spoken_text, cancelled.played_ms) == ("Let me see for you, one", words["one"].end_ms)
+    driver.receive(Release("c"))
+    assert driver.of(ErrorMessage)[-1].code == "context_closed"
+
+
+def test_a_held_context_survives_a_lost_connection(driver: Driver) -> None:
+    words = speaking(driver)
+    driver.receive(Hold("c", played_ms=words["one"].end_ms))
+    last = max(message.sequence for message in driver.sent if hasattr(message, "sequence"))
+    driver.session.connection_lost(driver.now)
+    driver.wait(1)
+    driver.session.resume(Resume("s1", {"c": last}), driver.now)
+    driver.drain()
+    driver.receive(PlaybackReport("c", words["four"].end_ms), Release("c"))
+    assert driver.of(ContextReleased)[-1].from_ms == words["one"].end_ms
+
+
+def test_a_release_without_a_hold_tells_the_position(driver: Driver) -> None:
+    speaking(driver)
+    driver.receive(PlaybackReport("c", 700), Release("c"))
+    assert driver.of(ContextReleased) == [ContextReleased("c", 700)]
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (Hold("other"), "invalid_request"),
+        (Release("other"), "invalid_request"),
+        (Hold("c", played_ms=-1), "invalid_message"),
+        (Hold("c", played_ms=float("nan")), "invalid_message"),
+        (Release("c", clause_after_ms=-1), "invalid_message"),
+    ],
+)
+def test_a_wrong_request_is_refused_and_speech_goes_on(driver: Driver, message: Hold | Release, code: str) -> None:
+    speaking(driver)
+    driver.receive(message)
+    assert driver.of(ErrorMessage)[-1].code == code
+    driver.give("c", 5)
+    driver.wait(2)
+    assert driver.sent_ms("c") == 20 * (round(50 * len(SENTENCE) / 20) + 5)
