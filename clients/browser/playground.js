@@ -28,6 +28,7 @@ const RETRY_MS = 1_000;
 const CONNECTION_WORDS = { connecting: 'Connecting', open: 'Connected', reconnecting: 'Reconnecting', closed: 'Not connected' };
 const HTTP_SAMPLE_RATE = 24_000; // of `pcm`
 const END_MS = 50; // so near to its end a recording counts as played
+const SPEAK_KEYS = /Mac|iPhone|iPad/.test(navigator.platform) ? '⌘ ↵' : 'Ctrl ↵';
 const COPIED_MS = 2_000;
 const REVOKE_MS = 60_000; // a download has begun by then
 const $ = (id) => document.getElementById(id);
@@ -41,7 +42,7 @@ const voiceSwitch = new VoiceSwitch($('voice-switch'), () => interrupt());
 const voices = new VoiceTiles($('voices'), $('versus'), { hear: hearPreview, edit: (voice) => editor.open(voice) });
 const maker = new VoiceMaker($('voice-dialog'), (fields) => http().addVoice(fields), voiceMade);
 const editor = new VoiceEditor($('edit-dialog'), { rename: renameVoice, remove: deleteVoice });
-const takes = new Takes($('takes'), { replay, download, again: (take) => applySettings($('form'), settingsOf(take)) });
+const takes = new Takes($('takes'), { replay, download, again: (take) => (applySettings($('form'), settingsOf(take)), editText()) });
 const code = new CodeDialog($('code-dialog'), () => ({ base: baseAddress(), model, settings: currentSettings(), hasKey: keys.key !== undefined }));
 const preview = new SamplePlayer();
 const fields = Object.fromEntries(['steps', 'cfg', 'speed', 'seed'].map((name) => [name, new NumberField($(name))]));
@@ -210,7 +211,7 @@ const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}.`;
 
 async function speak() {
   const text = $('text').value;
-  if (!text.trim()) return $('text').focus();
+  if (!text.trim()) return editText();
   const wrong = Object.values(fields).filter((field) => !field.check());
   if (wrong.length > 0) return wrong[0].reveal();
   if (!$('insecure').hidden) return speakWhole();
@@ -293,7 +294,8 @@ function begin(next, take) {
   transcript.clear();
   waveform.show(take.loudness, { live: true });
   notice.clear();
-  $('empty').hidden = $('left-out').hidden = true;
+  $('left-out').hidden = true;
+  $('stage').dataset.view = 'words';
   setPhase('speaking', speakingWords());
   const current = (handler) => (event) => next === context && handler(event);
   next.addEventListener('words', current(({ detail }) => showWords(next, detail)));
@@ -390,7 +392,8 @@ function stage(take) {
   staged = null;
   shown = take;
   transcript.show(take.text, take.words);
-  $('empty').hidden = $('left-out').hidden = true;
+  $('left-out').hidden = true;
+  $('stage').dataset.view = 'words';
   for (const [id, words] of Object.entries(take.figures)) $(id).textContent = words;
   offer(take);
 }
@@ -533,9 +536,23 @@ function showHeard(heardMs) {
 function setPhase(phase, words) {
   $('stage').dataset.phase = phase;
   $('phase').textContent = words;
-  $('interrupt').disabled = phase !== 'speaking' && phase !== 'replaying';
+  const busy = isBusy();
+  $('speak').classList.toggle('stop', busy);
+  $('speak').querySelector('span').textContent = busy ? 'Stop' : 'Speak';
+  $('speak').querySelector('kbd').textContent = busy ? 'Esc' : SPEAK_KEYS;
+  $('speak').setAttribute('aria-keyshortcuts', busy ? 'Escape' : 'Control+Enter Meta+Enter');
+  setIcon($('speak'), busy ? 'stop' : 'play');
   showTakeControls();
   $('wave').setAttribute('aria-label', `Waveform: ${words}`);
+}
+
+/** Return whether there is something to stop. */
+const isBusy = () => ['speaking', 'replaying'].includes($('stage').dataset.phase);
+
+/** Show the text to edit in place of the words spoken. */
+function editText() {
+  $('stage').dataset.view = 'edit';
+  $('text').focus();
 }
 
 function showTakeControls() {
@@ -592,11 +609,12 @@ const clock = (ms) => `${Math.floor(ms / 60_000)}:${((ms % 60_000) / 1000).toFix
 
 for (const { name, text } of SAMPLES) {
   const button = Object.assign(document.createElement('button'), { type: 'button', textContent: name });
-  button.addEventListener('click', () => ($('text').value = text));
+  button.addEventListener('click', () => (($('text').value = text), editText()));
   $('samples').append(button);
 }
 $('form').addEventListener('submit', (event) => (event.preventDefault(), speak()));
-$('interrupt').addEventListener('click', () => (interrupt(), $('speak').focus()));
+$('speak').addEventListener('click', (event) => isBusy() && (event.preventDefault(), interrupt()));
+$('edit-text').addEventListener('click', editText);
 $('edit-dialog').addEventListener('close', () => voices.focus(editor.voice.id));
 $('dismiss').addEventListener('click', () => notice.clear());
 $('new-voice').addEventListener('click', () => (interrupt(), preview.stop(), maker.open(making)));
@@ -620,7 +638,9 @@ for (const option of $('form').elements.source) option.addEventListener('change'
 document.addEventListener('keydown', (event) => {
   if (document.querySelector('dialog[open]')) return;
   if (event.key === 'Escape') interrupt();
-  if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) speak();
+  if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault(); // Enter would also press the button that has the focus
+  speak();
 });
 
 // A page kept for "back" would keep its session and its speech on the server; a clean close frees both at once.
@@ -635,7 +655,9 @@ addEventListener('hashchange', () => {
   restored = restoreSettings();
   if (!restored?.get('text')) return;
   applySettings($('form'), restored);
+  editText();
   loadOffer().catch((error) => notice.show(error));
 });
 hook?.expose(() => tts, voiceSwitch);
+setPhase('idle', 'Ready when you are.');
 await connect();

@@ -22,14 +22,14 @@ export class Takes {
     const about = [
       take.voiceName,
       `${(take.audioMs / 1000).toFixed(1)} s`,
+      take.firstSoundMs !== null && `after ${Math.round(take.firstSoundMs)} ms`,
       take.seed !== undefined && `seed ${take.seed}`,
-      take.firstSoundMs !== null && `first sound ${Math.round(take.firstSoundMs)} ms`,
     ];
     const { replay, download, again } = this.actions;
     const words = make('p', { className: 'excerpt', textContent: excerpt });
     this.list.prepend(make('li', {},
       button({ icon: 'play', label: `Replay: ${excerpt}` }, () => replay(take)),
-      make('div', {}, words, make('p', { className: 'about', textContent: about.filter(Boolean).join(' · ') })),
+      make('div', {}, words, make('p', { className: 'about', title: 'Voice, length, time to first sound, seed', textContent: about.filter(Boolean).join(' · ') })),
       button({ text: 'WAV', label: `Download WAV: ${excerpt}` }, () => download(take, 'wav')),
       button({ text: 'MP3', label: `Download MP3: ${excerpt}` }, () => download(take, 'mp3')),
       button({ text: 'Same settings', label: `Same settings: ${excerpt}` }, () => again(take)),

@@ -1,8 +1,8 @@
 /** Loudness of the speech as it arrives, and a playhead over it. Drawn in the element's own CSS colours. */
 
 const CELL_MS = 10;
-const RMS_MS = 50; // of the sliding window: less would show single periods of a low voice
-const [QUIETEST_DB, LOUDEST_DB] = [-54, -9];
+const RMS_MS = 50; // at least: less would show single periods of a low voice
+const [QUIETEST_DB, LOUDEST_DB] = [-46, -10];
 const LIVE_SPAN_MS = 12_000; // while speaking
 const MIN_SPAN_MS = 3_000; // afterwards; shorter speech does not stretch over the whole width
 const PLAYHEAD_AT = 2 / 3; // of the width, once the speech is longer than that
@@ -25,22 +25,16 @@ export class Loudness {
     this.madeMs = Math.max(this.madeMs, ((position + samples.length) * 1000) / sampleRate);
   }
 
-  /** @param {number} fromMs @param {number} toMs @returns {number} 0…1: the loudest RMS level there, linear in decibels */
+  /** @param {number} fromMs @param {number} toMs @returns {number} 0…1: the RMS level there, linear in decibels */
   level(fromMs, toMs) {
-    let highest = 0;
-    for (let atMs = fromMs; atMs < toMs; atMs += CELL_MS) highest = Math.max(highest, this.#meanSquare(atMs));
-    const db = 10 * Math.log10(highest + 1e-12);
-    return Math.min(1, Math.max(0, (db - QUIETEST_DB) / (LOUDEST_DB - QUIETEST_DB)));
-  }
-
-  #meanSquare(atMs) {
+    const margin = Math.max(0, RMS_MS - (toMs - fromMs)) / 2;
     let [sum, count] = [0, 0];
-    const last = Math.floor((atMs + RMS_MS / 2) / CELL_MS);
-    for (let k = Math.max(0, Math.floor((atMs - RMS_MS / 2) / CELL_MS)); k <= last; k += 1) {
+    for (let k = Math.max(0, Math.floor((fromMs - margin) / CELL_MS)); k * CELL_MS < toMs + margin; k += 1) {
       sum += this.#cells[k]?.sum ?? 0;
       count += this.#cells[k]?.count ?? 0;
     }
-    return count && sum / count;
+    const db = 10 * Math.log10(sum / Math.max(1, count) + 1e-12);
+    return Math.min(1, Math.max(0, (db - QUIETEST_DB) / (LOUDEST_DB - QUIETEST_DB)));
   }
 }
 

@@ -81,7 +81,7 @@ def test_everything_can_be_done_from_the_keyboard(page: PlaygroundPage, gateway:
     page.wait(lambda: page.phase() == "interrupted", "interrupted")
     reached = set()
     page.script("document.body.tabIndex = -1; document.body.focus()")
-    for _ in range(20):
+    for _ in range(30):
         page.driver.switch_to.active_element.send_keys(Keys.TAB)
         active = (
             "const e = document.activeElement; return [e.id || e.name || e.localName, getComputedStyle(e).outlineStyle]"
@@ -89,7 +89,7 @@ def test_everything_can_be_done_from_the_keyboard(page: PlaygroundPage, gateway:
         name, outline = page.script(active)
         reached.add(name)
         assert outline != "none" or name in ("body", "source"), f"{name} shows its focus"
-    assert {"text", "source", "voice", "summary", "speak", "transcript"} <= reached
+    assert {"edit-text", "source", "voice", "summary", "speak", "transcript", "position", "replay"} <= reached
 
 
 CLIPPED = """
@@ -129,6 +129,31 @@ def test_no_part_of_the_https_page_scrolls_without_the_keyboard(page: Playground
     )
     page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert wide == 0
+
+
+SIZES = [(1440, 900), (1024, 768), (390, 844)]
+BELOW = """
+const inSight = (id) => {
+  const { top, bottom } = document.getElementById(id).getBoundingClientRect();
+  return top >= 0 && bottom <= innerHeight;
+};
+return arguments[0].filter((id) => !inSight(id));
+"""
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_what_matters_is_in_sight_without_scrolling(page: PlaygroundPage, width: int, height: int) -> None:
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 768}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    before = page.script(BELOW, ["text", "speak", "wave", "voices", "use-code"])
+    page.script("document.querySelector('.advanced').open = true")
+    page.speak("A few words.")
+    page.wait(lambda: page.phase() == "finished", "heard to the end")
+    after = page.script(BELOW, ["transcript", "speak", "wave", "replay", "voices"])
+    page.script("document.getElementById('edit-text').click()")
+    assert page.script("return document.activeElement.id") == "text", "the text is where its words were"
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert (before, after) == ([], [])
 
 
 def test_nothing_sticks_out_sideways(page: PlaygroundPage) -> None:

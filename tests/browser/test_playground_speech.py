@@ -115,7 +115,7 @@ def test_after_interrupt_no_later_sample_is_played(any_page: PlaygroundPage) -> 
     page = any_page
     number = page.speak(STORY)
     page.wait(lambda: page.heard_ms() > 800, "in mid-speech", 60)
-    page.click("interrupt")
+    page.click("speak")  # it says Stop now
     page.wait(lambda: page.phase() == "interrupted", "interrupted")
     after_interrupt = page.num_played(number)
     audio_time = page.script("return __playground.audioTime()")
