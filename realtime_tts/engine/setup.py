@@ -62,7 +62,7 @@ def choose_config(loaded: LoadedModel, device: torch.device, options: EngineOpti
     positions = min(config.max_length, _CPU_POSITIONS_PER_STREAM if is_cpu else _CUDA_POSITIONS_PER_STREAM)
     max_streams, room = options.max_streams or _CPU_MAX_STREAMS, 1 << 62
     if not is_cpu:
-        values = config.num_kv_layers * 2 * BLOCK_SIZE * config.num_kv_heads * config.head_dim
+        values = config.num_kv_layers * 2 * BLOCK_SIZE * config.base.num_kv_heads * config.base.head_dim
         free_bytes, _ = torch.cuda.mem_get_info(device)
         room = int(_CUDA_MEMORY_SHARE * free_bytes / (values * loaded.model.dtype.itemsize))
         least = -(-min(config.max_length, _CUDA_LEAST_POSITIONS) // BLOCK_SIZE)

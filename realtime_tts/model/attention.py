@@ -59,7 +59,7 @@ class KVCache:
     def allocate(
         cls, config: ModelConfig, num_blocks: int, block_size: int, device: torch.device | str, dtype: torch.dtype
     ) -> KVCache:
-        shape = (config.num_kv_layers, 2, num_blocks, block_size, config.num_kv_heads, config.head_dim)
+        shape = (config.num_kv_layers, 2, num_blocks, block_size, config.base.num_kv_heads, config.base.head_dim)
         # zeros, not empty: a masked NaN in unwritten memory would still poison a softmax-weighted sum
         return cls(torch.zeros(shape, device=device, dtype=dtype))
 

@@ -121,11 +121,3 @@ class ModelConfig:
     def num_kv_layers(self) -> int:
         """Number of layers of the KV pool: the base LM's first, then the residual LM's."""
         return self.base.num_layers + self.residual.num_layers
-
-    @property
-    def num_kv_heads(self) -> int:
-        return self.base.num_kv_heads
-
-    @property
-    def head_dim(self) -> int:
-        return self.base.head_dim

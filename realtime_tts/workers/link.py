@@ -63,7 +63,9 @@ class WorkerLink:
     async def _run(self) -> None:
         while not self.is_ending:
             try:
-                await self._converse()
+                loop = asyncio.get_running_loop()
+                _, wire = await loop.create_unix_connection(self._make_wire, self._path)
+                await wire.closed
             except (OSError, RealtimeTTSError) as error:
                 # The worker's supervisor warns if this end was not requested.
                 logger.info("the connection to a worker broke: %s", type(error).__name__)
@@ -75,11 +77,6 @@ class WorkerLink:
                 self._on_lost()
             if not self.is_ending:
                 await asyncio.sleep(_RETRY_S)
-
-    async def _converse(self) -> None:
-        loop = asyncio.get_running_loop()
-        _, wire = await loop.create_unix_connection(self._make_wire, self._path)
-        await wire.closed
 
     def _make_wire(self) -> _Wire:
         """Create the connection's protocol and store it at once: the call that creates it may already deliver data."""
@@ -144,9 +141,5 @@ class _Wire(asyncio.Protocol):
             self._transport.abort()
 
     def _end(self, error: Exception | None) -> None:
-        if self.closed.done():
-            return
-        if error is None:
-            self.closed.set_result(None)
-        else:
-            self.closed.set_exception(error)
+        if not self.closed.done():
+            self.closed.set_exception(error) if error else self.closed.set_result(None)

@@ -43,7 +43,7 @@ class SocketDirectory:
     """
 
     def __init__(self) -> None:
-        self._path = tempfile.mkdtemp(prefix=_NEW_PREFIX)  # mode 0700: other users cannot connect
+        self.path = tempfile.mkdtemp(prefix=_NEW_PREFIX)  # mode 0700: other users cannot connect
         self._lock: int | None = None
         # Some file systems have no locks. There, a later start cannot clear up this directory; nothing else is
         # affected.
@@ -51,36 +51,32 @@ class SocketDirectory:
             self._take_possession()
 
     @property
-    def path(self) -> str:
-        return self._path
-
-    @property
     def socket_path(self) -> str:
-        return os.path.join(self._path, _SOCKET)
+        return os.path.join(self.path, _SOCKET)
 
     def note_worker(self, *pids: int) -> None:
         """Store the process ids of children, for a later start to end them if this process is killed. Ignored on a full
         disk."""
-        with contextlib.suppress(OSError), open(os.path.join(self._path, _WORKER), "w", encoding="ascii") as file:
+        with contextlib.suppress(OSError), open(os.path.join(self.path, _WORKER), "w", encoding="ascii") as file:
             file.write("\n".join(map(str, pids)))
 
     def remove(self) -> None:
-        _remove(self._path, self._lock)
+        _remove(self.path, self._lock)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def _take_possession(self) -> None:
-        lock = _open_directory(self._path)
+        lock = _open_directory(self.path)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            head, tail = os.path.split(self._path)
+            head, tail = os.path.split(self.path)
             path = os.path.join(head, tail.removeprefix("."))
-            os.rename(self._path, path)  # after the lock: under this name a directory without one is a leftover
+            os.rename(self.path, path)  # after the lock: under this name a directory without one is a leftover
         except OSError:
             os.close(lock)
             raise
-        self._path, self._lock = path, lock
+        self.path, self._lock = path, lock
 
 
 def clear_leftovers() -> None:

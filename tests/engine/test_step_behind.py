@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine_harness import EngineHarness
+from engine_harness import EngineHarness, speaking
 
 from realtime_tts.contract import frames
 from realtime_tts.engine.runtime.layout import StepLayout
@@ -56,7 +56,7 @@ class LazyDevice:
         return self.harness.now
 
     def launch(self, layout: StepLayout) -> Later:
-        if self.fails & set(layout.speaking):
+        if self.fails & set(speaking(layout)):
             raise EngineOutOfMemory("asked to")
         now = self.harness.now
         self.gaps_s.append(max(0.0, now - self._free_s))
@@ -64,7 +64,7 @@ class LazyDevice:
         self.queue.append(later := Later(layout, self._free_s, self))
         self.num_queued.append(len(self.queue))
         for ahead in list(self.queue)[:-1]:
-            before, behind = set(ahead.layout.speaking), set(layout.speaking)
+            before, behind = set(speaking(ahead.layout)), set(speaking(layout))
             assert behind == before or not behind & before  # everybody goes on, or nobody who is in both
         return later
 
@@ -151,7 +151,7 @@ def test_it_is_launched_no_sooner_than_it_must_be(tiny: LoadedModel) -> None:
     harness.engine.step()
     assert len(asked) > 3
     assert harness.engine._flight is not None
-    assert harness.engine._flight.layout.speaking == ("late",)
+    assert speaking(harness.engine._flight.layout) == ("late",)
     assert device.gaps_s[-1] == 0.0
 
 
@@ -175,7 +175,7 @@ def test_who_ends_while_his_step_waits_for_the_device_is_heard_no_more(
     engine = harness.engine
     for name in ("x", "y", "z"):
         harness.say(name, "hello", seed=1, max_patches=8)
-    while engine._flight is None or engine._flight.layout.speaking != ("x",) or not audio_of(harness, "x"):
+    while engine._flight is None or speaking(engine._flight.layout) != ("x",) or not audio_of(harness, "x"):
         engine.step()
     harness.sent.clear()
     engine.post(end)
@@ -218,12 +218,12 @@ def test_a_step_that_fails_takes_the_one_behind_it_not_with_it(
     harness, device = lazy(tiny, full_streams=1)
     for name in ("x", "y", "z"):
         harness.say(name, "hello", seed=1, max_patches=10)
-    while audio_of(harness, "y") < 3 or device.queue[-1].layout.speaking != ("x",):
+    while audio_of(harness, "y") < 3 or speaking(device.queue[-1].layout) != ("x",):
         harness.engine.step()
     run_step = harness.engine.runner._step
 
     def no_memory(layout: StepLayout) -> SentOutputs:
-        if layout.speaking == ("x",):
+        if speaking(layout) == ("x",):
             raise torch.OutOfMemoryError("asked to")
         return run_step(layout)
 

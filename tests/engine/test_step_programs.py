@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from engine_harness import EngineHarness
+from engine_harness import EngineHarness, speaking
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import TextHead
@@ -85,7 +85,7 @@ def test_who_ends_while_the_next_step_is_on_its_way_is_heard_no_more(tiny: Loade
     while len([m for m in harness.sent if isinstance(m, frames.Audio)]) < 8:
         engine.step()
     assert engine._flight is not None
-    assert engine._flight.layout.speaking == ("x", "y")
+    assert speaking(engine._flight.layout) == ("x", "y")
     num_before = len(harness.sent)
     if end == "stop":
         finished = engine.scheduler.end("x", FinishReason.STOP)
@@ -140,7 +140,7 @@ def test_who_is_not_in_the_next_step_is_read_when_he_comes_again(tiny: LoadedMod
     harness.run()
     num_text = len(tiny.tokenizer.encode("hello")) + 1
     pairs = [(layout, after) for layout, after in pairwise(calls) if not layout.advances]
-    pairs = [(layout, after) for layout, after in pairs if not set(after.speaking) & set(layout.speaking)]
+    pairs = [(layout, after) for layout, after in pairs if not set(speaking(after)) & set(speaking(layout))]
     assert len(pairs) > 4  # and where the others have just ended it is right, too
     assert any(after.num_rows == 1 for _, after in pairs)  # one that goes on has a row
     assert any(after.num_rows == num_text for after in calls)

@@ -94,12 +94,14 @@ def expected(loaded: LoadedModel, segment: EngineSegment) -> tuple[list[float], 
     end = max(position for position, token in enumerate(source.token_ids) if token == AUDIO_START)
     start = end - len(chars)
     assert source.token_ids[start:end] == loaded.tokenizer.encode(text)
-    kv_head = HEAD.head * config.num_kv_heads // config.base.num_heads
+    kv_head = HEAD.head * config.base.num_kv_heads // config.base.num_heads
     positions: list[float] = []
     masses: list[float] = []
     for patch in range(len(segment.patches)):
         last = source.num_positions - 1 + patch
-        scores = probe.keys[: last + 1, kv_head].double() @ probe.q[last, HEAD.head].double() / config.head_dim**0.5
+        scores = (
+            probe.keys[: last + 1, kv_head].double() @ probe.q[last, HEAD.head].double() / config.base.head_dim**0.5
+        )
         weights = scores.softmax(0)[start:end]
         index = float((weights * torch.arange(len(chars))).sum() / weights.sum())
         position = float(np.interp(index, np.arange(len(chars)), chars))

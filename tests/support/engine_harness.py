@@ -11,9 +11,15 @@ from block_pools import check_pool
 from realtime_tts.contract import frames
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.engine import Engine
+from realtime_tts.engine.runtime.layout import StepLayout
 from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
+
+
+def speaking(layout: StepLayout) -> tuple[str, ...]:
+    """Ids of the requests that speak in a step, by row."""
+    return tuple(stream.request_id for stream in layout.streams)
 
 
 class EngineHarness:

@@ -10,6 +10,7 @@ The mean deviation from that line is measured as well: on a machine with other l
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 _RATE = 0.1  # share of each error that is corrected
@@ -28,7 +29,10 @@ class StepSize(NamedTuple):
 
 
 class StepCost:
-    """``fixed + per_stream * work + per_position * positions + per_own_flow_step * own_flow_steps``, in seconds."""
+    """``fixed + per_stream * work + per_position * positions + per_own_flow_step * own_flow_steps``, in seconds.
+
+    weights: these four factors.
+    """
 
     def __init__(
         self,
@@ -37,14 +41,8 @@ class StepCost:
         per_position_s: float = 0.00002,
         per_own_flow_step_s: float = 0.003,  # for kernels launched one by one; refined by measurements
     ) -> None:
-        self._weights = [fixed_s, per_stream_s, per_position_s, per_own_flow_step_s]
+        self.weights: Sequence[float] = (fixed_s, per_stream_s, per_position_s, per_own_flow_step_s)
         self._mean_error = 0.0  # mean error, relative to the estimate
-
-    @property
-    def weights(self) -> tuple[float, float, float, float]:
-        """Return fixed, per_stream, per_position and per_own_flow_step, in seconds."""
-        fixed_s, per_stream_s, per_position_s, per_own_flow_step_s = self._weights
-        return fixed_s, per_stream_s, per_position_s, per_own_flow_step_s
 
     @property
     def upper_factor(self) -> float:
@@ -53,7 +51,7 @@ class StepCost:
 
     def step_s(self, work: float, num_positions: int, own_flow_steps: int = 0) -> float:
         """Return the estimated duration of a step."""
-        fixed_s, per_stream_s, per_position_s, per_own_flow_step_s = self._weights
+        fixed_s, per_stream_s, per_position_s, per_own_flow_step_s = self.weights
         return fixed_s + per_stream_s * work + per_position_s * num_positions + per_own_flow_step_s * own_flow_steps
 
     def upper_bound_s(self, work: float, num_positions: int) -> float:
@@ -66,7 +64,7 @@ class StepCost:
 
     def affordable_streams(self, time_s: float) -> int:
         """Return how many streams with the usual flow steps a step without prefill can advance within `time_s`."""
-        fixed_s, per_stream_s = self._weights[:2]
+        fixed_s, per_stream_s = self.weights[:2]
         return int(min(max(0.0, time_s - fixed_s) / max(per_stream_s, 1e-9), 1e9))
 
     def affordable_positions(self, work: float, time_s: float, own_flow_steps: int = 0) -> int:
@@ -74,7 +72,7 @@ class StepCost:
         spare_s = time_s - self.step_s(work, 0, own_flow_steps)
         if spare_s <= 0:
             return 0
-        return int(min(spare_s / max(self._weights[2], 1e-9), 1e9)) if math.isfinite(spare_s) else 10**9
+        return int(min(spare_s / max(self.weights[2], 1e-9), 1e9)) if math.isfinite(spare_s) else 10**9
 
     def observe(self, work: float, num_positions: int, elapsed_s: float, own_flow_steps: int = 0) -> None:
         """Correct the estimate with a measured step (normalised least mean squares)."""
@@ -84,7 +82,7 @@ class StepCost:
         self._mean_error += _ERROR_RATE * (abs(error_s) / estimate_s - self._mean_error)
         inputs = (1.0, float(work), float(num_positions), float(own_flow_steps))
         norm = sum(value * value for value in inputs)
-        self._weights = [
+        self.weights = [
             max(1e-7, weight + _RATE * error_s * value / norm)
-            for weight, value in zip(self._weights, inputs, strict=True)
+            for weight, value in zip(self.weights, inputs, strict=True)
         ]

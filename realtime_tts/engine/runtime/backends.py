@@ -30,7 +30,7 @@ def choose_backend(name: str, model: VoxCPM, *, fp8: str = "off") -> AttentionBa
         ConfigError: the name is unknown, or the backend or fp8 cannot be used on this device.
     """
     device = model.stop_proj.weight.device
-    missing = what_is_missing(device, model.config.head_dim)
+    missing = what_is_missing(device, model.config.base.head_dim)
     if name == "auto":
         name = "sdpa" if missing else "triton"
         if missing and device.type == "cuda":

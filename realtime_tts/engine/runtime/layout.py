@@ -56,11 +56,6 @@ class StepLayout:
     patches: tuple[Patches, ...]
 
     @property
-    def speaking(self) -> tuple[str, ...]:
-        """Ids of the requests that speak, by row."""
-        return tuple(stream.request_id for stream in self.streams)
-
-    @property
     def num_rows(self) -> int:
         """Number of new positions."""
         return len(self.columns.token_ids)
