@@ -127,6 +127,8 @@ class Playback(Message):
 
 @_message
 class SetPriority(Message):
+    """Change of a context's priority; as in `Generate`."""
+
     context_id: str
     priority: int
 
@@ -273,6 +275,8 @@ class VoiceFailed(Message):
 
 @_message
 class AdapterAdded(Message):
+    """Answer to `AddAdapter`: the adapter can be used."""
+
     name: str
     rank: int
     digest: str  # hash of its content

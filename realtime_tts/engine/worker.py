@@ -321,6 +321,7 @@ async def serve(socket_path: str) -> int:
 
 
 def main() -> None:
+    """Run one worker; end the process with its exit status."""
     parser = argparse.ArgumentParser(description="One engine worker; started by its supervisor.")
     parser.add_argument("--socket", required=True, help="unix socket on which the supervisor listens")
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")

@@ -123,6 +123,8 @@ class CausalUpsample(nn.Conv1d):
 
 
 class Snake1d(nn.Module):
+    """Activation x + sin²(αx) / α with one α per channel: [B, channels, length], in the same shape."""
+
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.alpha = nn.Parameter(torch.ones(1, channels, 1))
@@ -132,11 +134,15 @@ class Snake1d(nn.Module):
 
 
 class Tanh(nn.Module):
+    """Hyperbolic tangent with the signature of the other layers."""
+
     def forward(self, x: Tensor, stream: _Stream | None = None) -> Tensor:
         return x.tanh()
 
 
 class CausalSequential(nn.Sequential):
+    """Layers one after the other; each receives the stream."""
+
     def forward(self, x: Tensor, stream: _Stream | None = None) -> Tensor:
         for module in self:
             x = module(x, stream)
@@ -144,6 +150,8 @@ class CausalSequential(nn.Sequential):
 
 
 class ResidualUnit(nn.Module):
+    """Input plus a dilated convolution of 7 taps and a 1 × 1 convolution: [B, channels, length], in the same shape."""
+
     def __init__(self, channels: int, dilation: int, groups: int) -> None:
         super().__init__()
         conv = CausalConv1d(channels, channels, 7, dilation=dilation, groups=groups, context=6 * dilation)
@@ -169,6 +177,8 @@ class _Block(nn.Module):
 
 
 class VAEEncoder(nn.Module):
+    """Recordings [B, 1, samples] to means of latents [B, latent_dim, frames]."""
+
     def __init__(self, config: AudioVAEConfig) -> None:
         super().__init__()
         channels = config.encoder_dim
@@ -220,6 +230,8 @@ class RateCondition(nn.Module):
 
 
 class VAEDecoder(nn.Module):
+    """Latents [B, latent_dim, frames] to audio [B, 1, samples], causal."""
+
     def __init__(self, config: AudioVAEConfig) -> None:
         super().__init__()
         latent, channels = config.latent_dim, config.decoder_dim
@@ -256,6 +268,8 @@ class FusedStream(Protocol):
 
 
 class AudioVAE(nn.Module):
+    """Encoder and decoder, with latents time-major. fused: replacement for the streamed decode on CUDA."""
+
     fused: FusedStream | None = None
 
     def __init__(self, config: AudioVAEConfig) -> None:

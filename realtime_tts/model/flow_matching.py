@@ -74,6 +74,8 @@ class FusedSolver(Protocol):
 
 
 class FlowMatching(nn.Module):
+    """Flow of a patch and its solver. estimator: the velocity field; mean_mode: it also receives the step size."""
+
     fused: FusedSolver | None = None
 
     def __init__(self, estimator: LocDiT, *, mean_mode: bool) -> None:

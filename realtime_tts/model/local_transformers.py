@@ -34,6 +34,8 @@ class LocEnc(nn.Module):
 
 
 class TimestepEmbedding(nn.Module):
+    """Embedding of a flow time: a sinusoid through two linear layers."""
+
     def __init__(self, size: int) -> None:
         super().__init__()
         self.linear_1 = nn.Linear(size, size)

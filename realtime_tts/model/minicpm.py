@@ -19,6 +19,8 @@ Rope = tuple[Tensor, Tensor]  # cosine and signed sine, [..., 1, head_dim] float
 
 
 class RMSNorm(nn.Module):
+    """Normalisation by the root mean square of the last dimension, with a gain."""
+
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(size))
@@ -76,6 +78,8 @@ def rotate(x: Tensor, rope: Rope) -> Tensor:
 
 
 class Attention(nn.Module):
+    """Projections around attention, with grouped queries."""
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.head_dim = config.head_dim
@@ -99,6 +103,8 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
+    """SwiGLU: [..., hidden] in the same shape."""
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.gate_up_proj = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
@@ -110,6 +116,8 @@ class MLP(nn.Module):
 
 
 class DecoderLayer(nn.Module):
+    """Pre-norm layer: attention, then SwiGLU, each added to its input times `residual_scale`."""
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)

@@ -33,6 +33,8 @@ class ScalarQuantizer(nn.Module):
 
 
 class VoxCPM(nn.Module):
+    """The model with its VAE; parameters are named as in the reference."""
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config

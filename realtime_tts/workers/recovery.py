@@ -17,6 +17,8 @@ FIRST_S, LONGEST_S = 10.0, 300.0
 
 
 class DeviceState(enum.StrEnum):
+    """State of a device and its worker, as operators see it."""
+
     STARTING = "starting"  # its first worker
     SERVING = "serving"
     LEAVING = "leaving"  # its worker ends when its contexts are closed; another one follows

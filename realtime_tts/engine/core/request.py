@@ -25,6 +25,8 @@ class Status(enum.Enum):
 
 
 class FinishReason(enum.StrEnum):
+    """Reason of a request's end; the values are those of `frames.Done`, and `failed`."""
+
     STOP = "stop"
     LENGTH = "length"
     CANCELLED = "cancelled"
