@@ -26,7 +26,7 @@ HOST = "host"  # part of a step's time outside all stages: schedule, pack, launc
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class StepPlan:
+class StepMeasurement:
     """Parameters of the measurement. steps, cfg: of the flow; None is the checkpoint's choice."""
 
     batches: tuple[int, ...]
@@ -65,7 +65,7 @@ class SteadyStreams:
     `stages`: is told of the engine's stages; None: it runs as it does in a worker.
     """
 
-    def __init__(self, subject: Subject, plan: StepPlan, stages: SplittingClock | None = None) -> None:
+    def __init__(self, subject: Subject, plan: StepMeasurement, stages: SplittingClock | None = None) -> None:
         self._num_audio = 0
         self._plan = plan
         self.engine: Engine = subject.engine(
@@ -125,7 +125,7 @@ class SteadyStreams:
 
 
 def measure_steps(
-    subject: Subject, plan: StepPlan, progress: Callable[[str], None] = lambda what: None
+    subject: Subject, plan: StepMeasurement, progress: Callable[[str], None] = lambda what: None
 ) -> list[StepRow]:
     """Measure one row per batch, with the split into stages if it is wanted.
 
@@ -171,7 +171,7 @@ def _row(batch: int, runs: list[list[float]], memory: dict[str, float], patch_s:
     )
 
 
-def _split(streams: SteadyStreams, clock: SplittingClock, row: StepRow, plan: StepPlan) -> None:
+def _split(streams: SteadyStreams, clock: SplittingClock, row: StepRow, plan: StepMeasurement) -> None:
     """Add the stages, medians over the steps, and the kernels to a row."""
     streams.start(row.streams, plan.num_warm + plan.num_steps + 1)
     for _ in range(plan.num_warm):

@@ -208,11 +208,11 @@ def engine(
     **options: object,
 ) -> _Measured:
     """Measure the duration of an engine step and of its stages, by the number of streams."""
-    from realtime_tts.bench.engine_steps import StepPlan, measure_steps
+    from realtime_tts.bench.engine_steps import StepMeasurement, measure_steps
     from realtime_tts.bench.views import engine_table
 
     subject = _load(max_streams=max(batches), flow_steps=steps, **options)
-    plan = StepPlan(batches, num_steps, 5 if is_cpu else 10, runs, steps, cfg, split)
+    plan = StepMeasurement(batches, num_steps, 5 if is_cpu else 10, runs, steps, cfg, split)
     with _progress(plan.num_parts) as progress:
         rows = measure_steps(subject, plan, progress)
     return _Measured(engine_table(rows), plan, subject.describe(), rows)

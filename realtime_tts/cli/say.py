@@ -45,7 +45,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True)
-class Request:
+class SayRequest:
     """Text and options of one `say`. recordings: arguments of the client's `OwnVoice`."""
 
     text: str | None  # None: standard input
@@ -101,7 +101,7 @@ def command(
     """Speak TEXT. Without TEXT, or with -, read the text from standard input and speak it while it arrives."""
     params = given(**{name: options.pop(name) for name in SPEECH_PARAMS if name != "lexicon"})
     recordings = {name: options.pop(name) for name in _RECORDINGS}
-    request = Request(_given_text(text, text_file), options["voice"], recordings, params, options["lexicon"])
+    request = SayRequest(_given_text(text, text_file), options["voice"], recordings, params, options["lexicon"])
     _check(request, url, model, device)
     progress = Progress(shown=not quiet and sys.stderr.isatty(), summary=not quiet)
     # Errors are reported, if possible, before a model is loaded, which may take minutes.
@@ -142,7 +142,7 @@ def _given_text(text: str | None, text_file: Path | None) -> str | None:
     return text
 
 
-def _check(request: Request, url: str | None, model: str | None, device: str | None) -> None:
+def _check(request: SayRequest, url: str | None, model: str | None, device: str | None) -> None:
     recordings = request.recordings
     if (recordings["prompt"] is None) != (recordings["prompt_text"] is None):
         raise click.UsageError("--prompt and --prompt-text belong together")
@@ -154,7 +154,7 @@ def _check(request: Request, url: str | None, model: str | None, device: str | N
         raise click.UsageError("--consent is for a server: it needs --url")
 
 
-async def _local(request: Request, engine: EngineConfig, progress: Progress) -> Speech:
+async def _local(request: SayRequest, engine: EngineConfig, progress: Progress) -> Speech:
     from realtime_tts.api import AsyncTTS
     from realtime_tts.cli.engine import worker_specs
 
@@ -181,7 +181,7 @@ async def _local(request: Request, engine: EngineConfig, progress: Progress) -> 
                 yield tts.sample_rate, (chunk.clip(-1, 1) * 32767).round().astype("<i2").tobytes()
 
 
-async def _remote(request: Request, url: str, api_key: str | None, progress: Progress) -> Speech:
+async def _remote(request: SayRequest, url: str, api_key: str | None, progress: Progress) -> Speech:
     from realtime_tts.cli.remote import SAMPLE_RATE_HZ, remote_speech
 
     params = dict(request.params)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from realtime_tts.bench.engine_steps import SteadyStreams, StepPlan
+from realtime_tts.bench.engine_steps import SteadyStreams, StepMeasurement
 from realtime_tts.bench.stage_clock import HostClock
 from realtime_tts.bench.subject import Subject
 from realtime_tts.cli.main import cli
@@ -45,7 +45,7 @@ def test_the_command_measures_and_keeps_every_figure(tiny_directory: Path, tmp_p
 
 
 def test_streams_stay_together_for_as_long_as_was_asked(subject: Subject) -> None:
-    plan = StepPlan((4,), num_steps=1, num_warm=0, runs=1, steps=2)
+    plan = StepMeasurement((4,), num_steps=1, num_warm=0, runs=1, steps=2)
     streams = SteadyStreams(subject, plan)
     streams.start(4, 40)
     assert all(streams.step() > 0 for _ in range(40))
@@ -58,14 +58,14 @@ def test_streams_stay_together_for_as_long_as_was_asked(subject: Subject) -> Non
 
 def test_more_may_wait_than_the_largest_batch_has(subject: Subject) -> None:
     """A warm-up on a GPU goes to 256 streams, whatever is measured after it."""
-    streams = SteadyStreams(subject, StepPlan((1,), num_steps=1, num_warm=0, runs=1, steps=2))
+    streams = SteadyStreams(subject, StepMeasurement((1,), num_steps=1, num_warm=0, runs=1, steps=2))
     with pytest.raises(EngineError, match="never came into one step"):  # there are four slots; nobody was refused
         streams.start(20, 200)
     assert streams.engine.scheduler.num_waiting == 16
 
 
 def test_a_step_without_all_of_them_is_an_error(subject: Subject) -> None:
-    plan = StepPlan((5,), num_steps=1, num_warm=0, runs=1, steps=2)
+    plan = StepMeasurement((5,), num_steps=1, num_warm=0, runs=1, steps=2)
     streams = SteadyStreams(subject, plan)
     streams.start(2, 5)
     streams.engine.post(frames.CloseContext("2-0"))

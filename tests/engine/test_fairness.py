@@ -52,7 +52,7 @@ class Simulation:
             step_s = self.scheduler.cost.step_s(len(plan.prefill) + len(plan.decode), plan.size.num_positions)
             self.now += step_s
             for request in self.requests:
-                if request.first_audio_s is not None and request.request_id in plan.speaking:
+                if request.has_spoken and request.request_id in plan.speaking:
                     underrun_s = self.scheduler._contexts[request.context_id].lead.underrun_s
                     self.lateness_s[request.tenant] = max(
                         self.lateness_s.get(request.tenant, 0.0), self.now - underrun_s
