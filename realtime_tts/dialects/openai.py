@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 from typing_extensions import TypedDict
@@ -175,5 +175,5 @@ def error_event(error: RealtimeTTSError) -> bytes:
     return _event({"type": "error", **problem(error)[1]})
 
 
-def _event(content: Mapping[str, Any]) -> bytes:
+def _event(content: Mapping[str, object]) -> bytes:
     return f"data: {json.dumps(content, separators=(',', ':'))}\n\n".encode()

@@ -51,8 +51,8 @@ def test_a_new_parameter_is_one_entry() -> None:
         defaults.resolve(Choices(), Choices(params=given(breath=3.0)))
     assert caught.value.field == "params.breath"
 
-    listed = Catalogue(READY, defaults, 100, "off").models()["data"][0]["params"]
-    assert listed["breath"] == {"min": 0.0, "max": 2.0, "default": 0.5}
+    listed: Any = Catalogue(READY, defaults, 100, "off").models()
+    assert listed["data"][0]["params"]["breath"] == {"min": 0.0, "max": 2.0, "default": 0.5}
     arguments: Any = {"breath": 2.0}
     assert speech_arguments("Hi.", **arguments).params == {"seed": 0, "breath": 2.0}
 

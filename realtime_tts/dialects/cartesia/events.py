@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from realtime_tts.dialects.base import NOTICE_FIELD
 from realtime_tts.dialects.cartesia.errors import error_body, error_status
@@ -21,7 +20,7 @@ def chunk(context_id: str | None, audio: bytes, **rest: int) -> str:
     return f'{{"type":"chunk",{named}"data":"{data}","done":false,"status_code":206,"step_time":0{more}}}'
 
 
-def timestamps(context_id: str | None, words: Sequence[TimedWord], **rest: Any) -> str:
+def timestamps(context_id: str | None, words: Sequence[TimedWord], **rest: int) -> str:
     times = {
         "words": [word.text for word in words],
         "start": [round(word.start_ms / 1000, 6) for word in words],
@@ -64,7 +63,7 @@ def error(context_id: str | None, code: str, status: int, message: str, request_
     return _event("error", context_id, status, **error_body(code, status, message, request_id))
 
 
-def _event(kind: str, context_id: str | None, status: int, *, done: bool = False, **rest: Any) -> str:
+def _event(kind: str, context_id: str | None, status: int, **rest: object) -> str:
     named = {} if context_id is None else {"context_id": context_id}
-    event = {"type": kind, **named, "done": done, "status_code": status, **rest}
+    event = {"type": kind, **named, "done": False, "status_code": status, **rest}
     return json.dumps(event, separators=(",", ":"), allow_nan=False)

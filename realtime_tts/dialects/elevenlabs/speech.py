@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
@@ -122,7 +121,7 @@ def _line(data: bytes, characters: Characters) -> bytes:
     return _dumped({"audio_base64": audio, "alignment": alignment, "normalized_alignment": alignment}) + b"\n"
 
 
-def _alignment(characters: Characters) -> dict[str, Any]:
+def _alignment(characters: Characters) -> dict[str, object]:
     """Return the alignment of characters; times are in seconds from the beginning of the audio."""
     return {
         "characters": characters.chars,
@@ -131,5 +130,5 @@ def _alignment(characters: Characters) -> dict[str, Any]:
     }
 
 
-def _dumped(content: Mapping[str, Any]) -> bytes:
+def _dumped(content: Mapping[str, object]) -> bytes:
     return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()

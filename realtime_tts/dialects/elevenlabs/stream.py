@@ -11,7 +11,6 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic import Field
 
@@ -279,7 +278,7 @@ class ElevenLabsDialect:
         is_told = message.code in ("too_many_errors", "context_closed")
         return [] if is_told else [_dumped(_error(message.code, message.message))]
 
-    def _told(self, turn: _Turn, answer: dict[str, Any]) -> str:
+    def _told(self, turn: _Turn, answer: dict[str, object]) -> str:
         return _dumped({**answer, "contextId": turn.name} if self._multi else answer)
 
 
@@ -299,11 +298,11 @@ def refusal(error: RealtimeTTSError) -> str:
     return _dumped(_error(error.code, error.message))
 
 
-def _error(code: str, text: str) -> dict[str, Any]:
+def _error(code: str, text: str) -> dict[str, object]:
     return {"message": text, "error": error_status(code), "code": _POLICY_VIOLATION}
 
 
-def _dumped(answer: dict[str, Any]) -> str:
+def _dumped(answer: dict[str, object]) -> str:
     return json.dumps(answer, separators=(",", ":"), allow_nan=False)
 
 

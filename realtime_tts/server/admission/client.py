@@ -28,7 +28,7 @@ class Client:
 
     def check_owner(self) -> None:
         """Raises:
-        Forbidden: the client has a token, which may use voices but not change them.
+        Forbidden: the client has a token, which may speak but change nothing.
         """
         if self.token:
-            raise Forbidden("voices are added and changed with an API key, not with a token")
+            raise Forbidden("this needs an API key, and was requested with a token")

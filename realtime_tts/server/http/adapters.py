@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import logging
 from http import HTTPStatus
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
-from realtime_tts.errors import Forbidden
-from realtime_tts.server.admission.client import Client
 from realtime_tts.server.http import schemas
-from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, problems, read_body, takes
+from realtime_tts.server.http.routes import NEEDS_KEY, AnyGateway, Owner, problems, read_body, takes
 from realtime_tts.server.logs import log_event
 from realtime_tts.speech.adapters import LoadedAdapter
 
 logger = logging.getLogger(__name__)
 
-
-async def _key_holder(client: AnyClient) -> Client:
-    if client.token:
-        raise Forbidden("adapters are loaded and unloaded with an API key, not with a token")
-    return client
-
-
-KeyHolder = Annotated[Client, Depends(_key_holder)]
 
 adapters = APIRouter(prefix="/v1/adapters", tags=["adapters"], dependencies=NEEDS_KEY)
 
@@ -51,7 +40,7 @@ async def list_adapters(gateway: AnyGateway) -> schemas.AdapterList:
         service_unavailable="no worker is ready",
     ),
 )
-async def load_adapter(request: Request, gateway: AnyGateway, client: KeyHolder) -> schemas.Adapter:
+async def load_adapter(request: Request, gateway: AnyGateway, client: Owner) -> schemas.Adapter:
     wanted = await read_body(request, schemas.AdapterName)
     gateway.availability.check()
     loaded = await gateway.adapters.load_by_name(wanted.name)
@@ -66,7 +55,7 @@ async def load_adapter(request: Request, gateway: AnyGateway, client: KeyHolder)
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(forbidden=_FORBIDDEN, not_found="it is not loaded"),
 )
-async def unload_adapter(gateway: AnyGateway, name: str, client: KeyHolder) -> Response:
+async def unload_adapter(gateway: AnyGateway, name: str, client: Owner) -> Response:
     await gateway.adapters.unload_by_name(name)
     log_event(logger, logging.INFO, "adapter_unloaded", adapter=name, key=client.tenant or None)
     return Response(status_code=HTTPStatus.NO_CONTENT)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import ZERO_SHOT_VOICE
 from realtime_tts.server.http import schemas
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.voice_store import VoiceRecord
+
+_AS_READY = ("sample_rate", "device", "dtype", "fp8", "guidance_from", "guidance_to")
 
 
 class Catalogue:
@@ -21,7 +22,7 @@ class Catalogue:
         self.created = int(time.time())  # Unix time in seconds at which the model was loaded
         self._max_text_chars, self._consent = max_text_chars, consent
 
-    def models(self) -> dict[str, Any]:
+    def models(self) -> dict[str, object]:
         """Return the body of `GET /v1/models`."""
         ready = self.ready
         params = {name: param.bounds() for name, param in self.defaults.params.items()}
@@ -34,7 +35,6 @@ class Catalogue:
                     "object": "model",
                     "created": self.created,
                     "owned_by": "realtime-tts",
-                    "sample_rate": ready.sample_rate,
                     "languages": list(self.defaults.policy.languages),
                     "default_voice": self.defaults.default_voice,
                     "default_steps": self.defaults.policy.default_steps,
@@ -42,12 +42,8 @@ class Catalogue:
                     "params": params,
                     "text": {"max_chars": self._max_text_chars},
                     "voice_making": {"instructions": ready.takes_instructions, "consent": self._consent},
-                    "device": ready.device,
-                    "dtype": ready.dtype,
                     "attention_backend": ready.backend,
-                    "fp8": ready.fp8,
-                    "guidance_from": ready.guidance_from,
-                    "guidance_to": ready.guidance_to,
+                    **{name: getattr(ready, name) for name in _AS_READY},
                     "word_timing": ready.text_timing,
                 }
             ],

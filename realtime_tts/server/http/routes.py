@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -99,12 +100,17 @@ async def read_bounded(request: Request, max_bytes: int) -> bytes:
     Raises:
         RequestTooLarge: the body has more than `max_bytes` bytes.
     """
-    body = bytearray()
+    return b"".join([part async for part in bounded_parts(request, max_bytes)])
+
+
+async def bounded_parts(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
+    """Yield the parts of a body as they arrive. Raises RequestTooLarge."""
+    num_bytes = 0
     async for part in request.stream():
-        body += part
-        if len(body) > max_bytes:
+        num_bytes += len(part)
+        if num_bytes > max_bytes:
             raise RequestTooLarge(f"the body has more than {max_bytes} bytes")
-    return bytes(body)
+        yield part
 
 
 def is_form(request: Request) -> bool:
@@ -233,7 +239,7 @@ catalogue = APIRouter(
 
 
 @catalogue.get("/models", summary="The loaded model", response_model=ModelList, response_model_exclude_unset=True)
-async def models(gateway: AnyGateway) -> dict[str, Any]:
+async def models(gateway: AnyGateway) -> JsonObject:
     return gateway.catalogue.models()
 
 

@@ -19,7 +19,6 @@ from realtime_tts.dialects.speech_request import Chunk, SpeechRequest, Total
 from realtime_tts.errors import Draining, RealtimeTTSError, TextTooLong, VoiceNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http.playback_estimate import ReaderPosition
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.metrics import PlaybackEstimate
 from realtime_tts.session.alignment import WordAligner
@@ -33,6 +32,36 @@ from realtime_tts.text.planner import Segment
 from realtime_tts.text.skipped import describe_skipped
 
 logger = logging.getLogger(__name__)
+
+
+# Assumed lead of a client that reads at once: too long for the engine to raise its priority, too short to park it
+# (`park_low_s` of the scheduler).
+KEPT_MS = 1_500.0
+
+
+class ReaderPosition:
+    """Playback position of a client that reports none.
+
+    The client is assumed to play in real time from its first audio on. If it reads faster, to fill a file or a buffer,
+    all but the last `KEPT_MS` of the audio that it took counts as played.
+
+    So the engine produces speech as fast as it is read, with the usual priority if time is short, and stops a few
+    seconds ahead of a client that does not read.
+    """
+
+    def __init__(self) -> None:
+        self._started_s = 0.0
+        self._taken_ms = 0.0
+
+    def take(self, audio_ms: float, now: float) -> None:
+        """Note that the client has taken `audio_ms` of the speech in all, at `now` in seconds."""
+        if not self._taken_ms:
+            self._started_s = now
+        self._taken_ms = max(self._taken_ms, audio_ms)
+
+    def heard_ms(self, now: float) -> float:
+        elapsed_ms = 1000 * (now - self._started_s)
+        return max(min(self._taken_ms, elapsed_ms), self._taken_ms - KEPT_MS) if self._taken_ms else 0.0
 
 
 class Outcome(enum.Enum):
@@ -80,6 +109,10 @@ class HttpSpeech:
     def num_speaking(self) -> int:
         is_running = self.outcome is Outcome.RUNNING
         return max(1, self._speaker.num_streams) if is_running and self._speaker is not None else int(is_running)
+
+    @property
+    def engine_voice(self) -> str:
+        return self._settings.voice
 
     @property
     def voices(self) -> tuple[str]:

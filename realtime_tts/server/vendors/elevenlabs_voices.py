@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.routing import APIRoute
 from starlette.datastructures import QueryParams
 from starlette.routing import Match
@@ -48,7 +48,6 @@ _SORTS: dict[str, Callable[[Voice], tuple[float, str]]] = {
     "created_at_unix": lambda voice: (int(voice.created_at or 0), ""),
 }
 _MAX_PAGE = 100
-_EVERYTHING = 2**31
 
 
 class _Labels(Body):
@@ -93,7 +92,9 @@ async def voices(listed: ListedVoices) -> JsonObject:
 
 
 @router.get("/v2/voices")
-async def search(request: Request, listed: ListedVoices) -> JsonObject:
+async def search(
+    request: Request, listed: ListedVoices, page_size: Annotated[int | None, Query(ge=1, le=_MAX_PAGE)] = None
+) -> JsonObject:
     """Return the voices that match the query, in the order that it requests.
 
     A page has `page_size` entries; without it, all are on one page. A label that no voice has (a gender, an accent)
@@ -106,7 +107,7 @@ async def search(request: Request, listed: ListedVoices) -> JsonObject:
             raise InvalidRequest(f"sort must be one of {', '.join(_SORTS)}", field="sort")
         found.sort(key=_SORTS[sort], reverse=query.get("sort_direction") == "desc")
     token, ids = query.get("next_page_token"), [voice.id for voice in found]
-    page, has_more = page_after(found, ids, token, _page_size(query))
+    page, has_more = page_after(found, ids, token, page_size or len(found))
     return {
         "voices": [voice_entry(voice) for voice in page],
         "has_more": has_more,
@@ -252,10 +253,3 @@ def _matches(voice: Voice, query: QueryParams) -> bool:
         and all(labels.get(name) in query.getlist(name) for name in _LABELS if query.get(name))
         and (voice.kind != "model") in _OWNED.get(query.get("voice_type", ""), (True, False))
     )
-
-
-def _page_size(query: QueryParams) -> int:
-    text = query.get("page_size", str(_MAX_PAGE))
-    if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= _MAX_PAGE):
-        raise InvalidRequest(f"page_size must be within 1 and {_MAX_PAGE}", field="page_size")
-    return int(text) if "page_size" in query else _EVERYTHING

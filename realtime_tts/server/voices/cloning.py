@@ -19,7 +19,7 @@ from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.schemas import RecordingRemark
 from realtime_tts.server.logs import log_event
-from realtime_tts.session.settings import Choices, ContextSettings
+from realtime_tts.session.settings import Choices
 from realtime_tts.speech.recordings import RATE_HZ, VoiceRecordings
 from realtime_tts.speech.sample import speak_sample
 from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord
@@ -170,16 +170,11 @@ async def _design(gateway: Gateway, client: Client, wanted: VoiceRequest, labels
     defaults = gateway.catalogue.defaults
     params = SpeechParams(seed=0, instructions=wanted.instructions, mode="clause")
     settings = defaults.resolve(Choices(), Choices(ZERO_SHOT_VOICE, params=params), tenant=client.tenant)
-    pcm, rate_hz = await speak_sentence(gateway, settings, client)
+    if (refusal := gateway.admission.context_refusal(client.tenant)) is not None:
+        raise refusal
+    pcm, rate_hz = await speak_sample(gateway.engine, defaults, settings, client.tenant)
     recordings = VoiceRecordings(reference=(np.frombuffer(pcm, "<i2"), rate_hz))
     record = await gateway.voices.add(
         labels, recordings, client.tenant, instructions=wanted.instructions, ttl_s=wanted.ttl_s, limit=_limit(gateway)
     )
     return MadeVoice(record)
-
-
-async def speak_sentence(gateway: Gateway, settings: ContextSettings, client: Client) -> tuple[bytes, int]:
-    """Return a spoken sample of a voice as s16le mono PCM, and its rate in Hz. Raises the errors of speech."""
-    if (refusal := gateway.admission.context_refusal(client.tenant)) is not None:
-        raise refusal
-    return await speak_sample(gateway.engine, gateway.catalogue.defaults, settings, client.tenant)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection
 
 from fastapi import Request
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from realtime_tts.audio.decode import DecodeLimits
-from realtime_tts.errors import AudioDecodeError, InvalidRequest, RequestTooLarge
-from realtime_tts.server.http.routes import is_form
+from realtime_tts.errors import AudioDecodeError, InvalidRequest
+from realtime_tts.server.http.routes import bounded_parts, is_form
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION
 from realtime_tts.server.voices.limits import VoiceMaking
 
@@ -75,20 +75,10 @@ async def read_voice_form(
     if not is_form(request):
         raise InvalidRequest("the body is a form: multipart/form-data", field="content-type")
 
-    max_bytes = MAX_BODY_BYTES if max_body_bytes is None else max_body_bytes
-
-    async def bounded() -> AsyncGenerator[bytes, None]:
-        num_bytes = 0
-        async for part in request.stream():
-            num_bytes += len(part)
-            if num_bytes > max_bytes:
-                raise RequestTooLarge(f"the body has more than {max_bytes} bytes")
-            yield part
-
     others = 16 if ignores_others else 0
     parser = MultiPartParser(
         request.headers,
-        bounded(),
+        bounded_parts(request, max_body_bytes or MAX_BODY_BYTES),
         max_files=max_files * len(files) + others,
         max_fields=len(fields) + others,
         max_part_size=4 * max_field_chars,

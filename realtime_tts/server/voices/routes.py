@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import contextlib
 import logging
 from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
 
 from realtime_tts.audio.containers import wav_header
+from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SpeechParams
+from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import InvalidRequest, LimitExceeded, Overloaded, VoiceNotFound
 from realtime_tts.server.admission.client import Client
@@ -27,11 +29,12 @@ from realtime_tts.server.http.routes import (
     read_body,
     takes,
 )
+from realtime_tts.server.http.speech import HttpSpeech
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.voices.cloning import make_voice, relabel
 from realtime_tts.server.voices.forms import read_voice_form, upload_place
-from realtime_tts.server.voices.sample_speech import SampleSpeech
 from realtime_tts.session.settings import Choices, ContextSettings
+from realtime_tts.speech.sample import sentence_of
 
 logger = logging.getLogger(__name__)
 
@@ -178,8 +181,7 @@ async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: 
     is_kept = gateway.voices.by_id(engine_id) is not None  # else a voice of the model: not kept
     wav = await asyncio.to_thread(gateway.previews.load, engine_id) if is_kept else None
     if wav is None:
-        params = settings.params | SpeechParams(language=_language_of(gateway, settings, client.tenant))
-        wav = await _sample(gateway, dataclasses.replace(settings, voice=engine_id, params=params), client)
+        wav = await _sample(gateway, client, settings.voice, _language_of(gateway, settings, client.tenant))
         if is_kept:
             await asyncio.to_thread(gateway.previews.keep, engine_id, wav)
     if is_kept and gateway.voices.by_id(engine_id) is None:  # deleted meanwhile
@@ -198,10 +200,20 @@ def _language_of(gateway: Gateway, settings: ContextSettings, tenant: str) -> st
         return settings.params["language"]
 
 
-async def _sample(gateway: Gateway, settings: ContextSettings, client: Client) -> bytes:
-    """Return the sample sentence as a WAV file."""
-    pcm, rate_hz = await SampleSpeech(gateway, client, settings).speak()
-    return wav_header(rate_hz, num_samples=len(pcm) // 2, provenance=gateway.provenance(settings.voice)) + pcm
+async def _sample(gateway: Gateway, client: Client, voice: str, language: str) -> bytes:
+    """Return the sample sentence as a WAV file. Raises the errors of `HttpSpeech` and of admission."""
+    text, rate_hz = sentence_of(language), gateway.catalogue.ready.sample_rate
+    audio = StreamFormat("raw", "pcm_s16le", rate_hz)
+    request = SpeechRequest(text, audio, voice, params=SpeechParams(seed=0, language=language))
+    speech, pcm = HttpSpeech(gateway, client, request, wants_words=False), bytearray()
+    async with gateway.admission.speech(client, len(text), speech), contextlib.aclosing(speech.chunks()) as chunks:
+        try:
+            async for chunk in chunks:
+                pcm += chunk.data
+                speech.taken(1000 * len(chunk.data) / 2 / rate_hz)
+        finally:
+            speech.close()
+    return wav_header(rate_hz, num_samples=len(pcm) // 2, provenance=gateway.provenance(speech.engine_voice)) + pcm
 
 
 def _seconds(text: str) -> float | None:

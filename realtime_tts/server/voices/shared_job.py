@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
@@ -28,7 +28,7 @@ class SharedJobs(Generic[T]):
         self._jobs: dict[str, _Job[T]] = {}
         self._turns = Turns()
 
-    async def result(self, name: str, work: Callable[[], Coroutine[Any, Any, T]], receive: Receive) -> T:
+    async def result(self, name: str, work: Callable[[], Coroutine[None, None, T]], receive: Receive) -> T:
         """Return the result of the job of this name; start it with `work` if it is not running.
 
         Args:

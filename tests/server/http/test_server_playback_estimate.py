@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_tts.server.http.playback_estimate import KEPT_MS, ReaderPosition
+from realtime_tts.server.http.speech import KEPT_MS, ReaderPosition
 
 
 def test_nothing_is_heard_before_anything_is_taken() -> None:
