@@ -45,21 +45,18 @@ class AdapterRegistry:
     Attributes:
         on_changed: called with a name and its directory when an adapter was loaded by its name, and with "" for the
             directory when it was unloaded.
+        loaded: adapters by name.
     """
 
     def __init__(self, engine: EngineClient, directory: Path | None = None) -> None:
         self.on_changed: Callable[[str, str], None] = lambda name, directory: None
         self._engine, self._directory = engine, directory
-        self._loaded: dict[str, LoadedAdapter] = {}
+        self.loaded: dict[str, LoadedAdapter] = {}
         self._changing = asyncio.Lock()
 
     def names(self) -> list[str]:
         """Return the names of the loaded adapters."""
-        return list(self._loaded)
-
-    @property
-    def loaded(self) -> list[LoadedAdapter]:
-        return list(self._loaded.values())
+        return list(self.loaded)
 
     def split(self, name: str | None) -> tuple[str | None, str | None]:
         """``model:adapter`` → (model, adapter), where that adapter is loaded; any other name → (name, None).
@@ -67,7 +64,7 @@ class AdapterRegistry:
         This allows clients of other services, which can name only a model, to choose an adapter.
         """
         model, _, adapter = (name or "").rpartition(":")
-        return (model or None, adapter) if adapter != name and adapter in self._loaded else (name, None)
+        return (model or None, adapter) if adapter != name and adapter in self.loaded else (name, None)
 
     async def load(self, name: str, directory: Path) -> LoadedAdapter:
         """Load an adapter from a directory, which every worker must see.
@@ -79,10 +76,10 @@ class AdapterRegistry:
         if not _NAME.fullmatch(name):
             raise InvalidRequest("an adapter's name has 1 to 64 letters, digits and ._- in it", field="name")
         async with self._changing:
-            if name in self._loaded:
+            if name in self.loaded:
                 raise AdapterExists(f"there is an adapter {name!r} already", field="name")
             added = await self._engine.load_adapter(frames.AddAdapter(name, _absolute(directory)))
-            loaded = self._loaded[name] = LoadedAdapter(name, added.rank, added.digest)
+            loaded = self.loaded[name] = LoadedAdapter(name, added.rank, added.digest)
             return loaded
 
     async def load_all(self, adapters: Mapping[str, str]) -> None:
@@ -106,21 +103,17 @@ class AdapterRegistry:
         return loaded
 
     async def unload_by_name(self, name: str) -> None:
-        """Unload an adapter by its name. Raises Forbidden: no directory is configured; and as `unload`."""
-        self._allowed()
-        await self.unload(name)
-        self.on_changed(name, "")
-
-    async def unload(self, name: str) -> None:
         """Unload an adapter for all clients; speech that uses it ends with `adapter_not_found`.
 
         Raises:
-            AdapterNotFound: it is not loaded.
+            Forbidden: no directory is configured. AdapterNotFound: the adapter is not loaded.
         """
+        self._allowed()
         async with self._changing:
-            if self._loaded.pop(name, None) is None:
+            if self.loaded.pop(name, None) is None:
                 raise AdapterNotFound("there is no such adapter", field="name")
             self._engine.unload_adapter(name, everywhere=True)
+        self.on_changed(name, "")
 
     async def follow(self, name: str, directory: str) -> None:
         """Repeat a change of another gateway of the host that its `on_changed` reported. Waits for a worker."""
@@ -129,7 +122,7 @@ class AdapterRegistry:
                 await asyncio.sleep(_TRY_AGAIN_S)
             return
         async with self._changing:
-            if self._loaded.pop(name, None) is not None:
+            if self.loaded.pop(name, None) is not None:
                 self._engine.unload_adapter(name)
 
     async def _try_load(self, name: str, directory: Path) -> bool:

@@ -22,7 +22,7 @@ _FORBIDDEN = "requested with a token, or the server has no --adapters-dir"
 
 @adapters.get("", summary="Loaded adapters")
 async def list_adapters(gateway: AnyGateway) -> schemas.AdapterList:
-    return schemas.AdapterList(adapters=[_described(adapter) for adapter in gateway.adapters.loaded])
+    return schemas.AdapterList(adapters=[_described(adapter) for adapter in gateway.adapters.loaded.values()])
 
 
 @adapters.post(
