@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from realtime_tts.text.characters import is_unspaced
 from realtime_tts.text.normalizer import NormalizedText, Normalizer, Reading
-from realtime_tts.text.splitting import SpokenPart
+from realtime_tts.text.splitting import part_of
 from realtime_tts.text.spoken import Span
 from realtime_tts.text.words import Word, place_words
 
@@ -90,16 +90,7 @@ class OpenText:
     def _place(self, known: NormalizedText, spans: list[Span]) -> tuple[Word, ...]:
         """Return the words without those of the last token, whose punctuation and pause are not known yet."""
         start, end = self._words_end, spans[-1].source_end
-        part = SpokenPart(
-            known.text[: spans[-1].end],
-            known.source[start:end],
-            start,
-            tuple(
-                span._replace(source_start=span.source_start - start, source_end=span.source_end - start)
-                for span in spans
-            ),
-            tuple((first - start, last - start) for first, last in known.silent if last <= end),
-        )
+        part = part_of(known, spans, (start, end), (0, spans[-1].end))
         placed = [word for word in place_words(part, self.start + start) if word.spoken_end <= spans[-1].start]
         words = (*self._words, *placed)
         if placed and placed[-1].spoken_end == spans[-2].end:  # the last token shares no word with those before it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from realtime_tts.text.characters import is_mark
@@ -85,12 +85,17 @@ def _quality(text: str, spans: list[Span], last: int) -> float:
 
 
 def _part(normalized: NormalizedText, spans: list[Span], first: int, last: int) -> SpokenPart:
-    start = _source_cut(normalized.source, spans, first)
-    end = _source_cut(normalized.source, spans, last)
-    spoken_start, spoken_end = spans[first].start, _end_of(normalized.text, spans, last)
+    start, end = (_source_cut(normalized.source, spans, index) for index in (first, last))
+    spoken = spans[first].start, _end_of(normalized.text, spans, last)
+    return part_of(normalized, spans[first:last], (start, end), spoken)
+
+
+def part_of(normalized: NormalizedText, spans: Sequence[Span], source: Range, spoken: Range) -> SpokenPart:
+    """Return the part with these spans, for ranges of the source and of the spoken text."""
+    (start, end), (spoken_start, spoken_end) = source, spoken
     moved = tuple(
         Span(span.start - spoken_start, span.end - spoken_start, span.source_start - start, span.source_end - start)
-        for span in spans[first:last]
+        for span in spans
     )
     silent = tuple(
         (max(silent_start, start) - start, min(silent_end, end) - start)
