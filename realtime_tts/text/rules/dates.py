@@ -1,18 +1,22 @@
-"""Calendar dates: ISO, US, dotted, and with month names on either side of the day."""
+"""Calendar dates (ISO, US, dotted, with month names on either side of the day), times of day, and ratios, which look
+like times."""
 
 from __future__ import annotations
 
 import re
 
 from realtime_tts.text.rules.base import Rule, Scan
+from realtime_tts.text.rules.locales import units
 from realtime_tts.text.rules.numbers import END, MONTHS
-from realtime_tts.text.rules.verbalize import ordinal, year
+from realtime_tts.text.rules.verbalize import cardinal, number, ordinal, year
 
 _NAMES = (*MONTHS, "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTH = (
     r"(Jan(?:uary|\.)?|Feb(?:ruary|\.)?|Mar(?:ch|\.)?|Apr(?:il|\.)?|May|June?\.?|July?\.?|Aug(?:ust|\.)?|"
     r"Sept?(?:ember|\.)?|Oct(?:ober|\.)?|Nov(?:ember|\.)?|Dec(?:ember|\.)?)"
 )
+_SECOND = units("en")["s"]
+_HALF = r"(?: ?(?:([aApP])\.?[mM](?!\w)|([ap])\.m)(?:\.(?= ?[a-z,;:!?)–—-]))?)"
 _MONTH_NAME = _MONTH.replace(r"|\.", "").replace(r"\.?", "")  # without full stops
 _YEAR = r"(?:,? ([12]\d{3})(?![\d%]|[.,]\d))"
 
@@ -95,11 +99,47 @@ def _weekday(match: re.Match[str], scan: Scan) -> str | None:
     return _full_name(match.group(1)) + (match.group(2) or "")
 
 
+def _clock(match: re.Match[str], scan: Scan) -> str | None:
+    hour, minute, second = int(match.group(1)), int(match.group(2)), match.group(3)
+    half = match.group(4) or match.group(5)
+    if hour > 24 or minute > 59:
+        return None
+    if not 1 <= hour <= 12:
+        half = None  # "17:00 pm" says the same thing twice
+    spoken = _hour_and_minute(hour, minute, half is not None)
+    if second:
+        spoken += f" and {cardinal(str(int(second)))} {_SECOND.after(str(int(second)))}"
+    return f"{spoken} {half.upper()} M" if half else spoken
+
+
+def _hour_and_minute(hour: int, minute: int, has_half: bool) -> str:
+    if minute:
+        return f"{cardinal(str(hour))} {'oh ' if minute < 10 else ''}{cardinal(str(minute))}"
+    if has_half:
+        return cardinal(str(hour))
+    if hour in (0, 24):
+        return "midnight"
+    suffix = "o'clock" if hour <= 12 else "hundred hours"
+    return f"{cardinal(str(hour))} {suffix}"
+
+
+def _full_hour(match: re.Match[str], scan: Scan) -> str | None:
+    hour, half = int(match.group(1)), match.group(2) or match.group(3)
+    return f"{cardinal(str(hour))} {half.upper()} M" if 1 <= hour <= 12 else None
+
+
+def _ratio(match: re.Match[str], scan: Scan) -> str | None:
+    return f"{number(match.group(1))} to {number(match.group(2))}"
+
+
 DIGIT_RULES = (
     Rule(r"(\d{4})-(\d\d)-(\d\d)(?:(?=T\d)|(?![\w-]))", _iso),
     Rule(r"(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})(?![\w/])", _slashed),
     Rule(r"(\d{1,2})\.(\d{1,2})\.([12]\d{3})(?![\w]|\.\d)", _dotted),
     Rule(r"(\d{1,2})(?:st|nd|rd|th)? (?:of )?" + _MONTH + END + _YEAR + "?", _day_month),
+    Rule(r"(\d{1,2}):(\d\d)(?::([0-5]\d))?(?:\.\d{1,9}(?=Z))?(?!\d|[:.]\d)" + _HALF + "?(?:Z(?!\\w))?", _clock),
+    Rule(r"(\d{1,2})" + _HALF, _full_hour),
+    Rule(r"(\d{1,4}(?:\.\d{1,4})?):(\d{1,4}(?:\.\d{1,4})?)(?![\w:])", _ratio),
 )
 LETTER_RULES = (
     *(Rule(_between(name), _range) for name in (_DAY_NAME, _MONTH_NAME)),
@@ -112,6 +152,7 @@ LETTER_RULES = (
     ),
     Rule(r"(Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.?(?= \d)", _abbreviated_month),
     Rule(r"(Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?:\.,?|(,))(?= (?:\d|" + _MONTH + "))", _weekday),
+    Rule(r"(?<=\d)T(?=\d\d:\d\d)", "at"),
 )
 SYMBOL_RULES = (
     # "Jan 5–Mar 3", "3 March – 5 April"

@@ -15,7 +15,6 @@ from realtime_tts.text.rules import (
     numbers,
     phones,
     symbols,
-    times,
     units,
     web,
     words,
@@ -27,11 +26,11 @@ from realtime_tts.text.rules.verbalize import foreign_words
 from realtime_tts.text.rules.written import MARKUP, NUMBER, written_token
 
 DIGIT_RULES = RuleList((
-    *web.DIGIT_RULES, *dates.DIGIT_RULES, *times.DIGIT_RULES, *phones.DIGIT_RULES, *codes.DIGIT_RULES,
+    *web.DIGIT_RULES, *dates.DIGIT_RULES, *phones.DIGIT_RULES, *codes.DIGIT_RULES,
     *money.DIGIT_RULES, *numbers.EARLY_DIGIT_RULES, *units.DIGIT_RULES, *numbers.DIGIT_RULES,
 ))  # fmt: skip
 LETTER_RULES = RuleList((
-    *symbols.LETTER_RULES, *dates.LETTER_RULES, *times.LETTER_RULES, *money.LETTER_RULES, *phones.LETTER_RULES,
+    *symbols.LETTER_RULES, *dates.LETTER_RULES, *money.LETTER_RULES, *phones.LETTER_RULES,
     *codes.LETTER_RULES, *numbers.LETTER_RULES, *abbreviations.LETTER_RULES, *web.LETTER_RULES,
 ))  # fmt: skip
 SYMBOL_RULES = RuleList((
