@@ -133,12 +133,7 @@ class Normalization:
     """
 
     def __init__(
-        self,
-        language: str,
-        charset: frozenset[str] | None,
-        *,
-        has_letters: bool,
-        respellings: Respellings | None,
+        self, language: str, charset: frozenset[str] | None, *, has_letters: bool, respellings: Respellings | None
     ) -> None:
         self._charset = charset
         self._has_letters = has_letters

@@ -176,10 +176,7 @@ DIGIT_RULES = (
     Rule(r"(\d{4})()(?![\d%]|,\d{3}|\.\d|[^\W_])", _year),
     Rule(NUMBER, _number),
 )
-LETTER_RULES = (
-    Rule(r"([vV])(\d{1,5}(?:\.\d{1,5}){0,5})(?![\w]|\.\d)", _version),
-    Rule(r"[IVXLC]{1,8}" + END, _roman),
-)
+LETTER_RULES = (Rule(r"([vV])(\d{1,5}(?:\.\d{1,5}){0,5})(?![\w]|\.\d)", _version), Rule(r"[IVXLC]{1,8}" + END, _roman))
 SYMBOL_RULES = (
     Rule(r"()([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", _vulgar),
     Rule(r"'([2-9]0)s" + END, _decade),

@@ -7,18 +7,7 @@ before plain numbers). Text that no rule claims is a word, a pause or silent.
 from __future__ import annotations
 
 from realtime_tts.text.characters import is_cjk_punctuation, is_mark, is_unspaced
-from realtime_tts.text.rules import (
-    abbreviations,
-    codes,
-    dates,
-    money,
-    numbers,
-    phones,
-    symbols,
-    units,
-    web,
-    words,
-)
+from realtime_tts.text.rules import abbreviations, codes, dates, money, numbers, phones, symbols, units, web, words
 from realtime_tts.text.rules.base import REACHING, RuleList, Scan, SpokenToken
 from realtime_tts.text.rules.local import all_local_rules, local_rules
 from realtime_tts.text.rules.pauses import pause_token
