@@ -9,21 +9,15 @@ from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.speaker import Speaker
 from realtime_tts.speech.text_source import TextSource, speak_text
+from realtime_tts.text.language_data import words
 from realtime_tts.workers.client import EngineClient
 
-SENTENCES = {
-    "de": "Hallo, so klinge ich. Ich lese deinen Text schon vor, während er noch geschrieben wird.",
-    "en": "Hello, this is how I sound. I can read your text aloud while it is still being written.",
-    "es": "Hola, así sueno yo. Puedo leer tu texto en voz alta mientras todavía se está escribiendo.",
-    "fr": "Bonjour, voici ma voix. Je peux lire votre texte à voix haute pendant qu'il s'écrit encore.",
-    "zh": "你好，这就是我的声音。你的文字还在写的时候，我就可以把它读出来。",
-}
 _MAX_S = 20.0
 
 
 def sentence_of(language: str) -> str:
     """Return the sentence of a language, or the English one where there is none."""
-    return SENTENCES.get(language, SENTENCES["en"])
+    return " ".join(words("sample_sentence", language) or words("sample_sentence"))
 
 
 async def speak_sample(
