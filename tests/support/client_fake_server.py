@@ -164,6 +164,12 @@ class Voice:
             heard = {"played_ms": 1.0, "spoken_text": "", "spoken_chars": 0}
             await connection.send("cancel.acknowledged", context_id=context_id, state="done", **heard)
 
+        elif kind == "hold":
+            heard = {"played_ms": message["played_ms"], "spoken_text": "", "spoken_chars": 0, "timeout_s": 30}
+            await connection.send("context.held", context_id=context_id, **heard)
+        elif kind == "release":
+            await connection.send("context.released", context_id=context_id, from_ms=0.0)
+
     async def speak(self, connection: Connection, context_id: str, last_sequence: int) -> None:
         for frame in range(last_sequence, self.num_frames):
             await connection.audio(frame + 1, frame, self.numbers[context_id])

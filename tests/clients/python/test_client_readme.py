@@ -16,10 +16,10 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", (CLIENT / "README.md").read_text(e
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=["all at once", "streaming", "barge-in"])
+@pytest.mark.parametrize("example", EXAMPLES, ids=["all at once", "streaming", "barge-in", "hold"])
 async def test_an_example_runs(example: str, tmp_path: Path) -> None:
     async with scripted(Voice(num_frames=60)) as (url, connections):
         (tmp_path / "example.py").write_text(example.replace("ws://localhost:8000", url), encoding="utf-8")

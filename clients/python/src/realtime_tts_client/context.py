@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections import deque
 from collections.abc import AsyncIterator
 from types import TracebackType
@@ -12,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from realtime_tts_client import decoding
-from realtime_tts_client.errors import RealtimeTTSError
+from realtime_tts_client.errors import ContextClosed, RealtimeTTSError
 from realtime_tts_client.playback import PlaybackClock, PlaybackMode
 from realtime_tts_client.types import AudioFormat, Done, Packet, Spoken, Word
 
 if TYPE_CHECKING:
     from realtime_tts_client.session import Session
+
+_REPEATED_MS = 8_100.0  # the longest clause that the server begins again, and its first packet
 
 
 class Context:
@@ -50,6 +53,8 @@ class Context:
         self._session = session
         self._sent: list[str] = []
         self._packets: deque[Packet] = deque()
+        self._recent: deque[Packet] = deque()  # taken ones, from `_REPEATED_MS` before the playback position on
+        self._answer: asyncio.Future[Any] | None = None  # to a hold or release
         self._pending_words: list[Word] = []
         self._error: RealtimeTTSError | None = None
         self._refusal: RealtimeTTSError | None = None
@@ -111,6 +116,72 @@ class Context:
         self._stop()
         self._session._cancel(self, played_ms)
 
+    # ---- interruptions that may be none -----------------------------------------------------------------------------
+
+    async def hold(self, at: Literal["word", "now"] = "word") -> Spoken:
+        """Hold the speech at the end of the word that is heard, or `now`. Return what is heard until there.
+
+        `held_ms` is set when this call begins: your player stops there, and drops what it has of the time after.
+        Iteration gives the packets up to there, and pauses. A context that the server has sent completely can be held
+        as long as it is playing.
+
+        Raises:
+            ContextClosed: the context is over. RealtimeTTSError: the session has ended.
+        """
+        if self.held_ms is None:
+            played_ms = self.played_ms
+            ends_ms = (word.end_ms for word in self.words if word.start_ms < played_ms < word.end_ms)
+            self.clock.hold(next(ends_ms, played_ms) if at == "word" else played_ms)
+        assert self.held_ms is not None
+        self._session._hold(self, self.held_ms)
+        spoken: Spoken = await self._ask()
+        return spoken
+
+    async def release(self, clause_after_ms: float = 2000.0) -> float:
+        """Go on with the next word, or with the beginning of its clause if the hold lasted `clause_after_ms`.
+
+        Return the position in ms at which speech goes on. Iteration gives the packets from there on again, without
+        their words; if it had ended, iterate once more.
+
+        Raises:
+            ContextClosed: the context is over, for instance because it was held for too long.
+            RealtimeTTSError: the session has ended.
+        """
+        self._session._release(self, clause_after_ms)
+        from_ms: float = await self._ask()
+        return from_ms
+
+    @property
+    def held_ms(self) -> float | None:
+        """Position at which the context is held, in ms, or None."""
+        return self.clock.held_ms
+
+    async def _ask(self) -> Any:
+        self._raise_refusal()
+        if self._answer is None or self._answer.done():
+            self._answer = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._answer)
+
+    def _answered(self, answer: object) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    def _unanswered(self, error: RealtimeTTSError) -> None:
+        self.clock.held_ms = None
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+            self._answer.exception()  # its caller may have been cancelled
+
+    def _go_on(self, from_ms: float) -> None:
+        again: list[Packet] = []
+        while self._recent and self._recent[-1].start_ms + self._recent[-1].duration_ms > from_ms:
+            again.append(dataclasses.replace(self._recent.pop(), words=()))
+        self._packets.extendleft(again)
+        self.queued_ms += sum(packet.duration_ms for packet in again)
+        self.clock.release(again[-1].start_ms if again else min(from_ms, self.clock.taken_ms), self._session._now())
+        self._wakeup.set()
+        self._answered(from_ms)
+
     async def __aenter__(self) -> Context:
         return self
 
@@ -126,8 +197,8 @@ class Context:
         return self
 
     async def __anext__(self) -> Packet:
-        while not self._packets:
-            if self._finished:
+        while not self._has_next:
+            if self._finished and self.held_ms is None:
                 self._raise_end()
             self._wakeup.clear()
             try:
@@ -136,11 +207,18 @@ class Context:
                 self.cancel_nowait()
                 raise
         packet = self._packets.popleft()
+        self._recent.append(packet)
+        while self._recent[0].start_ms + _REPEATED_MS < self.played_ms:
+            self._recent.popleft()
         self.queued_ms -= packet.duration_ms
         self._drained.set()
         self.clock.take(packet.duration_ms, self._session._now())
         self._session._taken(self)
         return packet
+
+    @property
+    def _has_next(self) -> bool:
+        return bool(self._packets) and (self.held_ms is None or self._packets[0].start_ms < self.held_ms - 0.01)
 
     @overload
     def pcm(self, dtype: Literal["float32"] = "float32") -> AsyncIterator[npt.NDArray[np.float32]]: ...
@@ -207,6 +285,7 @@ class Context:
     def _settle(self, spoken: Spoken) -> None:
         """Record the result of a cancel by the program or by the end of the session."""
         self.spoken = spoken
+        self._unanswered(ContextClosed("the context was cancelled"))
         self._stop()
         self._settled.set()
 
@@ -214,6 +293,7 @@ class Context:
         self.spoken = spoken or self._estimate()
         if not self._cancelled:
             self._error = error
+        self._unanswered(error)
         self._end_iteration()
         self._settled.set()
 
@@ -224,7 +304,10 @@ class Context:
         self._source_error = error
 
     def _refuse(self, error: RealtimeTTSError) -> None:
-        self._refusal = error
+        if self._answer is not None and not self._answer.done():
+            self._unanswered(error)
+        else:
+            self._refusal = error
 
     # ---- inside --------------------------------------------------------------------------------------------------
 
@@ -237,6 +320,8 @@ class Context:
 
     def _stop(self) -> None:
         self._packets.clear()
+        self._recent.clear()
+        self.clock.held_ms = None
         self._pending_words.clear()
         self.queued_ms = 0.0
         self._end_iteration()

@@ -74,6 +74,22 @@ class ContextCancelled:
 
 
 @dataclass(frozen=True)
+class ContextHeld:
+    """The context is held. Contains what is heard until where it stopped."""
+
+    context_id: str
+    spoken: Spoken
+
+
+@dataclass(frozen=True)
+class ContextReleased:
+    """The context goes on at `from_ms`."""
+
+    context_id: str
+    from_ms: float
+
+
+@dataclass(frozen=True)
 class ContextFailed:
     """Terminal. `spoken`: text of the audio that arrived, None if the server could not determine it."""
 
@@ -100,6 +116,8 @@ Event = (
     | TextSkipped
     | ContextDone
     | ContextCancelled
+    | ContextHeld
+    | ContextReleased
     | ContextFailed
     | Refused
 )

@@ -18,6 +18,7 @@ class PlaybackClock:
     def __init__(self, mode: PlaybackMode) -> None:
         self.mode = mode
         self.taken_ms = 0.0
+        self.held_ms: float | None = None
         self._base_ms = 0.0
         self._base_at = 0.0
 
@@ -30,8 +31,20 @@ class PlaybackClock:
         """Set the position reported by the program, which overrides the estimate."""
         self._base_ms, self._base_at = max(0.0, played_ms), now
 
+    def hold(self, position_ms: float) -> None:
+        """Stop at a position, until `release`."""
+        self.held_ms = position_ms
+
+    def release(self, from_ms: float, now: float) -> None:
+        """Go on at a position; packets from there on are taken again."""
+        self.held_ms = None
+        self.taken_ms = self._base_ms = from_ms
+        self._base_at = now
+
     def position_ms(self, now: float) -> float:
         """Return the playback position in ms."""
+        if self.held_ms is not None:
+            return self.held_ms
         if self.mode == "manual":
             return self._base_ms
         if self.mode == "consumed":

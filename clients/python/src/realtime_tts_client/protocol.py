@@ -26,6 +26,8 @@ from realtime_tts_client.events import (
     ContextCancelled,
     ContextDone,
     ContextFailed,
+    ContextHeld,
+    ContextReleased,
     ContextRestarted,
     ContextStarted,
     Event,
@@ -73,6 +75,8 @@ class ClientProtocol:
             "session.started": self._on_session_started,
             "session.resumed": self._on_session_resumed,
             "cancel.acknowledged": self._on_acknowledged,
+            "context.held": self._on_held,
+            "context.released": self._on_released,
             "error": self._on_error,
             "warning": self._on_warning,
         }
@@ -161,12 +165,34 @@ class ClientProtocol:
 
     def cancel(self, context_id: str, played_ms: float) -> None:
         """Cancel a context, ahead of its queued frames."""
-        record = self._contexts.setdefault(context_id, ContextRecord(context_id, {}, over=True))
+        record = self._record(context_id)
         record.cancelled = True
         self._outgoing = deque(entry for entry in self._outgoing if entry[0] != context_id)
         if self.state is State.READY:
             self.played(context_id, played_ms)
             self._write(record, record.frame("cancel"))
+
+    def hold(self, context_id: str, stop_ms: float) -> None:
+        """Hold a context at a position."""
+        record = self._record(context_id)
+        record.held_ms = stop_ms
+        self._ask(record, "hold")
+
+    def release(self, context_id: str, clause_after_ms: float) -> None:
+        """Let a held context go on."""
+        record = self._record(context_id)
+        record.clause_after_ms = clause_after_ms
+        self._ask(record, "release")
+
+    def _record(self, context_id: str) -> ContextRecord:
+        """Return the record of a context; a new one if the context is over."""
+        return self._contexts.setdefault(context_id, ContextRecord(context_id, {}, over=True))
+
+    def _ask(self, record: ContextRecord, what: str) -> None:
+        record.asked = what
+        if self.state is State.READY:
+            opening = [] if record.over else record.text_frames("")
+            self._write(record, *opening, *record.asking_frames())
 
     def played(self, context_id: str, played_ms: float) -> None:
         base_ms = 0.0
@@ -273,8 +299,7 @@ class ClientProtocol:
         self._events.append(
             ContextDone(record.context_id, Done(audio_ms, num_chars, fields.optional_number("ttfa_ms")))
         )
-        if not record.cancelled:  # else the answer to the crossing cancel is still expected
-            self._forget(record.context_id)
+        self._forget_if_over(record)
 
     def _on_cancelled(self, record: ContextRecord, fields: Fields) -> None:
         self._forget(record.context_id)
@@ -288,6 +313,23 @@ class ClientProtocol:
         if (record := self._contexts.get(fields.optional_text("context_id") or "")) is not None:
             self._on_cancelled(record, fields)
 
+    def _on_held(self, fields: Fields) -> None:
+        if (record := self._contexts.get(fields.text("context_id"))) is not None and record.asked == "hold":
+            record.asked = ""
+            spoken = _spoken(fields, "played_ms", record)
+            self._events.append(ContextHeld(record.context_id, spoken))
+
+    def _on_released(self, fields: Fields) -> None:
+        record = self._contexts.get(fields.text("context_id"))
+        if record is None or record.asked != "release":
+            return
+        from_ms, held_ms = record.base_ms + fields.number("from_ms"), record.held_ms
+        if held_ms is not None and held_ms < record.base_ms:  # it stopped in what an earlier session had spoken
+            from_ms = held_ms
+        record.held_ms, record.asked = None, ""
+        self._events.append(ContextReleased(record.context_id, from_ms))
+        self._forget_if_over(record)
+
     def _on_error(self, fields: Fields) -> None:
         error, context_id = _error(fields), fields.optional_text("context_id")
         record = self._contexts.get(context_id or "")
@@ -299,7 +341,7 @@ class ClientProtocol:
             self._events.append(Refused(context_id, error))
         elif record.number is None and not record.cancelled:
             self._fail(context_id, error)  # the context was never accepted
-        elif not isinstance(error, ContextClosed):  # the text crossed the context's terminal message
+        elif record.asked or not isinstance(error, ContextClosed):  # the text crossed the context's terminal message
             self._events.append(Refused(context_id, error))
 
     def _on_warning(self, fields: Fields) -> None:
@@ -331,14 +373,18 @@ class ClientProtocol:
         if record.over or record.cancelled:
             self._say_cancel_again(record)
         else:
-            self._write(record, *record.missing_frames(num_chars, num_flushes, ended))
+            self._write(record, *record.missing_frames(num_chars, num_flushes, ended), *record.asking_frames())
 
     def _say_cancel_again(self, record: ContextRecord) -> None:
-        if record.cancelled:
-            self._write(record, record.frame("cancel"))
+        self._write(record, *([record.frame("cancel")] if record.cancelled else record.asking_frames()))
 
     def _write(self, record: ContextRecord, *frames: str) -> None:
         self._outgoing.extend((record.context_id, frame) for frame in frames)
+
+    def _forget_if_over(self, record: ContextRecord) -> None:
+        """Forget a context that is over, unless an answer is expected or it is held."""
+        if record.over and not record.cancelled and not record.asked and record.held_ms is None:
+            self._forget(record.context_id)
 
     def _forget(self, context_id: str) -> None:
         record = self._contexts.pop(context_id)

@@ -27,6 +27,7 @@ class ContextRecord:
         over: the terminal message was received.
         words, num_samples: received words; end of the received audio.
         told, voice, seed: whether `ContextStarted` was emitted, and its values.
+        held_ms: where the context is held, or None. asked: the hold or release that has no answer yet.
         played_ms: last position reported by the program.
         base_chars, base_flushes, base_samples: part made by earlier sessions. The server's figures count from
             there.
@@ -50,6 +51,9 @@ class ContextRecord:
     told: bool = False
     voice: str = ""
     seed: int = 0
+    held_ms: float | None = None
+    asked: str = ""
+    clause_after_ms: float = 0.0
     played_ms: float = 0.0
     base_chars: int = 0
     base_flushes: int = 0
@@ -84,6 +88,7 @@ class ContextRecord:
             self.opening = {**self.opening, "voice": self.voice, "params": params}
             self.words = [word for word in self.words if word.start < self.base_chars]
         self.number, self.last_sequence, self.opened = None, -1, False
+        self.asked = "" if self.held_ms is None else "hold"
 
     def spoken_by_clock(self) -> Spoken:
         """Return what was heard, from received words and the position reported by the program."""
@@ -96,6 +101,13 @@ class ContextRecord:
 
     def frame(self, kind: str, **fields: Any) -> str:
         return render(kind, context_id=self.context_id, **fields)
+
+    def asking_frames(self) -> list[str]:
+        """Return the hold or release that has no answer yet."""
+        if self.asked == "hold":
+            played_ms = max(0.0, (self.held_ms or 0.0) - self.base_ms)
+            return [self.frame("hold", at="now", played_ms=round(played_ms, 3))]
+        return [self.frame("release", clause_after_ms=self.clause_after_ms)] if self.asked else []
 
     def text_frames(self, text: str) -> list[str]:
         """Return the messages for `text`; for empty text, a message only if the context must be opened."""

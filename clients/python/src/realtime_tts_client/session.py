@@ -219,6 +219,14 @@ class Session:
         self._awaited.add(context)
         self._link.wake()
 
+    def _hold(self, context: Context, stop_ms: float) -> None:
+        self._protocol.hold(context.id, stop_ms)
+        self._link.wake()
+
+    def _release(self, context: Context, clause_after_ms: float) -> None:
+        self._protocol.release(context.id, clause_after_ms)
+        self._link.wake()
+
     def _taken(self, context: Context) -> None:
         clock = context.clock
         if clock.mode == "consumed" and clock.taken_ms - context._acked_ms >= CONSUMED_STEP_MS:
@@ -333,6 +341,10 @@ class Session:
         elif isinstance(event, events.ContextCancelled):
             self._awaited.discard(context)
             context._settle(event.spoken)
+        elif isinstance(event, events.ContextHeld):
+            context._answered(event.spoken)
+        elif isinstance(event, events.ContextReleased):
+            context._go_on(event.from_ms)
         elif isinstance(event, events.ContextFailed):
             self._awaited.discard(context)
             context._fail(event.error, event.spoken)
@@ -345,6 +357,7 @@ class Session:
             return
         self._error = error
         for context in [*self._live, *self._awaited]:
+            context._unanswered(error)
             if not context._finished or context in self._awaited:
                 context._fail(error, None)
         self._live.clear()

@@ -1,0 +1,213 @@
+"""Hold and release: what is said to the server, and what the program is given."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from client_fake_server import Connection, ramp, scripted
+from realtime_tts_client import AudioFormat, ContextClosed, Spoken, connect, events
+from realtime_tts_client.protocol import ClientProtocol
+from realtime_tts_client.session import Session
+from test_client_protocol import accepted, hear, reconnect, resumed, said, started
+
+HELD = {"context_id": "c", "played_ms": 150.0, "spoken_text": "one", "spoken_chars": 3, "timeout_s": 30}
+WORDS = [{"text": "one", "start": 0, "end": 3, "start_ms": 40, "end_ms": 150}]
+NUM_FRAMES = 20
+
+
+@pytest.fixture
+def protocol() -> ClientProtocol:
+    made = ClientProtocol({})
+    made.connection_made(resume=False)
+    started(made)
+    made.open("c", {})
+    made.send_text("c", "one two")
+    accepted(made)
+    said(made)
+    return made
+
+
+def frames_of(protocol: ClientProtocol, kind: str) -> list[dict[str, Any]]:
+    return [frame for frame in said(protocol) if frame["type"] == kind]
+
+
+def test_the_server_is_asked_and_answers(protocol: ClientProtocol) -> None:
+    protocol.hold("c", 150.0)
+    assert said(protocol) == [{"type": "hold", "context_id": "c", "at": "now", "played_ms": 150.0}]
+    assert hear(protocol, "context.held", **HELD) == [events.ContextHeld("c", Spoken(150.0, "one", 3))]
+    protocol.release("c", 500.0)
+    assert said(protocol) == [{"type": "release", "context_id": "c", "clause_after_ms": 500.0}]
+    assert hear(protocol, "context.released", context_id="c", from_ms=40.0) == [events.ContextReleased("c", 40.0)]
+    assert hear(protocol, "context.held", **HELD) == []  # nothing was asked
+
+
+def test_a_context_that_was_sent_completely_is_held(protocol: ClientProtocol) -> None:
+    hear(protocol, "context.done", context_id="c", sequence=1, audio_ms=400, characters=7)
+    protocol.hold("c", 150.0)
+    assert [frame["type"] for frame in said(protocol)] == ["hold"]
+    assert hear(protocol, "context.held", **HELD)
+    protocol.release("c", 2000.0)
+    assert hear(protocol, "context.released", context_id="c", from_ms=150.0)
+    assert reconnect(protocol)["contexts"] == {}
+
+
+def test_only_what_has_no_answer_is_asked_again(protocol: ClientProtocol) -> None:
+    protocol.hold("c", 150.0)
+    reconnect(protocol)
+    resumed(protocol, c={"state": "open", "received_chars": 7})
+    assert frames_of(protocol, "hold") == [{"type": "hold", "context_id": "c", "at": "now", "played_ms": 150.0}]
+    hear(protocol, "context.held", **HELD)
+    reconnect(protocol)
+    resumed(protocol, c={"state": "open", "received_chars": 7})
+    assert frames_of(protocol, "hold") == []
+    protocol.release("c", 2000.0)
+    reconnect(protocol)
+    resumed(protocol, c={"state": "open", "received_chars": 7})
+    assert len(frames_of(protocol, "release")) == 1
+
+
+def test_a_new_session_holds_it_again_and_it_goes_on_where_it_stopped(protocol: ClientProtocol) -> None:
+    for frame in range(20):
+        protocol.receive(b"\x01\x01\x00\x00" + (1).to_bytes(4, "big") + (frame + 1).to_bytes(4, "big")
+                         + (frame * 960).to_bytes(8, "big") + b"opus")  # fmt: skip
+    protocol.hold("c", 150.0)
+    hear(protocol, "context.held", **HELD)
+    reconnect(protocol)
+    hear(protocol, "error", code="session_not_found", message="", retryable=False)
+    said(protocol)
+    started(protocol)
+    assert [frame["type"] for frame in said(protocol)] == ["text", "hold"]
+    accepted(protocol)
+    hear(protocol, "context.held", context_id="c", played_ms=0, spoken_text="", spoken_chars=0, timeout_s=30)
+    protocol.release("c", 2000.0)
+    assert hear(protocol, "context.released", context_id="c", from_ms=0) == [events.ContextReleased("c", 150.0)]
+
+
+def test_a_context_that_was_not_opened_yet_is_opened(protocol: ClientProtocol) -> None:
+    protocol.open("later", {})
+    protocol.hold("later", 0.0)
+    assert [frame["type"] for frame in said(protocol)] == ["text", "hold"]
+
+
+# ---- with a server ---------------------------------------------------------------------------------------------------
+
+
+class Holder:
+    """A server that sends one context completely, and then answers holds and releases."""
+
+    def __init__(self, from_ms: float = 40.0, *, is_over: bool = False) -> None:
+        self.from_ms, self.is_over = from_ms, is_over
+        self.held: list[dict[str, Any]] = []
+
+    async def __call__(self, connection: Connection) -> None:
+        await connection.begin()
+        await connection.read("end")
+        await connection.accept("c")
+        await connection.send("words", context_id="c", sequence=1, timing="measured", words=WORDS)
+        for frame in range(NUM_FRAMES):
+            await connection.audio(frame + 2, frame)
+        await connection.done("c", NUM_FRAMES + 2, NUM_FRAMES, 7)
+        while True:
+            message = await connection.read()
+            if message["type"] == "hold" and self.is_over:
+                error = {"code": "context_closed", "message": "the context is done", "retryable": False}
+                await connection.send("error", context_id="c", **error)
+            elif message["type"] == "hold":
+                self.held.append(message)
+                await connection.send("context.held", **HELD)
+            elif message["type"] == "release":
+                await connection.send("context.released", context_id="c", from_ms=self.from_ms)
+
+
+def open_session(url: str) -> Session:
+    return connect(url, audio=AudioFormat("pcm_s16le", sample_rate=8000), playback="consumed")
+
+
+def number_of(payload: bytes) -> int:
+    return int(np.frombuffer(payload, "<i2")[0]) // len(ramp(0))
+
+
+@pytest.mark.parametrize(("from_ms", "goes_on_at"), [(40.0, 2), (150.0, 7)])
+async def test_iteration_pauses_and_goes_on_from_where_the_server_says(from_ms: float, goes_on_at: int) -> None:
+    server = Holder(from_ms)
+    async with scripted(server) as (url, _), open_session(url) as session:
+        context = session.speak("one two", context_id="c")
+        taken = [number_of((await anext(context)).payload) for _ in range(6)]
+        holding = asyncio.ensure_future(context.hold())
+        await asyncio.sleep(0)
+        assert context.held_ms == 150.0  # before the server has answered: the end of the word at 120 ms
+        assert await holding == Spoken(150.0, "one", 3)
+        assert server.held[0]["played_ms"] == 150.0
+        rest = asyncio.ensure_future(_numbers(context))
+        await asyncio.sleep(0.05)
+        assert not rest.done()
+        assert await context.release() == from_ms
+        assert context.held_ms is None
+        assert await rest == [6, 7, *range(goes_on_at, NUM_FRAMES)]
+        assert taken == list(range(6))
+        assert context.played_ms == 400.0
+
+
+async def test_what_was_taken_to_the_end_is_given_again() -> None:
+    async with scripted(Holder(120.0)) as (url, _), open_session(url) as session:
+        context = session.speak("one two", context_id="c")
+        assert await _numbers(context) == list(range(NUM_FRAMES))
+        session.played(context, 100.0)  # its player has that much behind it
+        assert await context.hold() == Spoken(150.0, "one", 3)
+        await context.release()
+        assert await _numbers(context) == list(range(6, NUM_FRAMES))
+
+
+async def test_at_once_it_stops_where_playback_is() -> None:
+    server = Holder()
+    async with scripted(server) as (url, _), open_session(url) as session:
+        context = session.speak("one two", context_id="c")
+        for _ in range(6):
+            await anext(context)
+        await context.hold("now")
+        await context.hold()  # has no effect
+        assert [message["played_ms"] for message in server.held] == [120.0, 120.0]
+
+
+async def test_a_context_that_is_over_is_a_typed_error() -> None:
+    async with scripted(Holder(is_over=True)) as (url, _), open_session(url) as session:
+        context = session.speak("one two", context_id="c")
+        await _numbers(context)
+        with pytest.raises(ContextClosed):
+            await context.hold()
+        assert context.held_ms is None
+
+
+async def test_a_held_context_is_cancelled_where_it_stopped() -> None:
+    server = Holder()
+    async with scripted(server) as (url, connections), open_session(url) as session:
+        context = session.speak("one two", context_id="c")
+        for _ in range(6):
+            await anext(context)
+        await context.hold()
+        context.cancel_nowait()
+        assert [packet async for packet in context] == []
+        while not (reports := [m for m in connections[0].received if m["type"] == "playback"]):
+            await asyncio.sleep(0.01)
+        assert reports[-1]["played_ms"] == 150.0
+
+
+async def test_the_end_of_the_session_ends_a_wait() -> None:
+    async def silent(connection: Connection) -> None:
+        await connection.begin()
+        await connection.until_closed()
+
+    async with scripted(silent) as (url, _):
+        session = open_session(url)
+        async with session:
+            holding = asyncio.ensure_future(session.speak("one", context_id="c").hold())
+            await asyncio.sleep(0.05)
+        with pytest.raises(Exception, match="closed"):
+            await holding
+
+
+async def _numbers(context: Any) -> list[int]:
+    return [number_of(packet.payload) async for packet in context]
