@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,11 @@ class ScriptedLLM(llm.LLM[Any]):
 
     def __init__(
         self,
-        answers: Sequence[str] = ANSWERS,
         *,
         tokens_per_second: float = TOKENS_PER_SECOND,
         tell: Callable[[float], None] = lambda at: None,
     ) -> None:
         super().__init__()
-        self._answers = answers
         self._num_given = 0
         self.interval_s = 1 / tokens_per_second
         self.tell = tell
@@ -61,7 +59,7 @@ class ScriptedLLM(llm.LLM[Any]):
         if asked and asked[-1].startswith("say "):
             return asked[-1].removeprefix("say ")
         self._num_given += 1
-        return self._answers[(self._num_given - 1) % len(self._answers)]
+        return ANSWERS[(self._num_given - 1) % len(ANSWERS)]
 
 
 class _Answer(llm.LLMStream):
@@ -112,9 +110,8 @@ class UncomprehendingSTT(stt.STT[Any]):
 class LoudnessVAD(vad.VAD):
     """The loudness detector as a LiveKit VAD."""
 
-    def __init__(self, *, start_ms: float = 80, stop_ms: float = 400) -> None:
+    def __init__(self) -> None:
         super().__init__(capabilities=vad.VADCapabilities(update_interval=WINDOW_MS / 1000))
-        self.start_ms, self.stop_ms = start_ms, stop_ms
 
     @property
     def model(self) -> str:
@@ -125,10 +122,6 @@ class LoudnessVAD(vad.VAD):
 
 
 class _LoudnessStream(vad.VADStream):
-    def __init__(self, owner: LoudnessVAD) -> None:
-        super().__init__(owner)
-        self._owner = owner
-
     async def _main_task(self) -> None:
         detector: SpeechDetector | None = None
         frames: list[rtc.AudioFrame] = []
@@ -138,7 +131,7 @@ class _LoudnessStream(vad.VADStream):
                 detector, frames = None, []
                 continue
             if detector is None:
-                detector = SpeechDetector(item.sample_rate, start_ms=self._owner.start_ms, stop_ms=self._owner.stop_ms)
+                detector = SpeechDetector(item.sample_rate)
             changes = detector.feed(np.frombuffer(item.data, np.int16)[:: item.num_channels])
             num_samples += item.samples_per_channel
             frames.append(item)

@@ -10,6 +10,8 @@ import numpy.typing as npt
 WINDOW_MS = 20
 FLOOR_RISE_DB_S = 3.0  # so that a louder background is not detected as speech for ever
 LOWEST_DB = -90.0
+START_MS, STOP_MS = 80, 400  # loud time before speech begins, quiet time before it ends
+MARGIN_DB, QUIETEST_DB = 12.0, -45.0  # level of speech above the background, and of full scale
 
 
 class SpeechDetector:
@@ -17,25 +19,12 @@ class SpeechDetector:
 
     Args:
         rate_hz: sample rate.
-        start_ms, stop_ms: loud time before speech begins, quiet time before it ends.
-        margin_db: level of speech above the background.
-        quietest_db: minimum level of speech, dB of full scale.
     """
 
-    def __init__(
-        self,
-        rate_hz: int,
-        *,
-        start_ms: float = 80,
-        stop_ms: float = 400,
-        margin_db: float = 12.0,
-        quietest_db: float = -45.0,
-    ) -> None:
+    def __init__(self, rate_hz: int) -> None:
         self.speaking = False
         self.changed_ms = 0.0  # duration of the present state
         self._window = rate_hz * WINDOW_MS // 1000
-        self._start_ms, self._stop_ms = start_ms, stop_ms
-        self._margin_db, self._quietest_db = margin_db, quietest_db
         self._pending: npt.NDArray[np.int16] = np.zeros(0, np.int16)
         self._floor_db = LOWEST_DB
         self._against_ms = 0.0  # duration of the opposite of `speaking`
@@ -52,12 +41,12 @@ class SpeechDetector:
 
     def _take(self, loudness_db: float) -> bool:
         """Process one window. Return whether speech has begun or ended with it."""
-        is_loud = loudness_db > max(self._quietest_db, self._floor_db + self._margin_db)
+        is_loud = loudness_db > max(QUIETEST_DB, self._floor_db + MARGIN_DB)
         self._floor_db = min(loudness_db, self._floor_db + FLOOR_RISE_DB_S * WINDOW_MS / 1000)
         self._floor_db = max(self._floor_db, LOWEST_DB)
         self.changed_ms += WINDOW_MS
         self._against_ms = self._against_ms + WINDOW_MS if is_loud != self.speaking else 0.0
-        if self._against_ms < (self._stop_ms if self.speaking else self._start_ms):
+        if self._against_ms < (STOP_MS if self.speaking else START_MS):
             return False
         self.speaking = not self.speaking
         self.changed_ms, self._against_ms = self._against_ms, 0.0

@@ -239,15 +239,12 @@ class Call(Conversation):
     def _tell_words(self, turn: Turn) -> None:
         """Send words, each with the text before it, so that joined they are the text."""
         words, text = turn.context.words, turn.context.text
-        new, begin = words[self._num_words_told :], 0
-        if self._num_words_told:
-            begin = words[self._num_words_told - 1].end
-        told = []
-        for word in new:
-            told.append({"text": text[begin : word.end], "start_ms": word.start_ms, "end_ms": word.end_ms})
-            begin = word.end
+        told = [
+            {"text": text[begin : word.end], "start_ms": word.start_ms, "end_ms": word.end_ms}
+            for begin, word in zip([0, *(word.end for word in words)], words, strict=False)
+        ]
+        self._tell("words", turn=turn.number, words=told[self._num_words_told :])
         self._num_words_told = len(words)
-        self._tell("words", turn=turn.number, words=told)
 
     def _on_heard(self, turn: Turn, text: str) -> None:
         super()._on_heard(turn, text)

@@ -23,7 +23,7 @@ def noise(ms: int, level: float) -> np.ndarray:
 
 
 def test_speech_begins_and_ends_once_it_has_lasted() -> None:
-    detector = SpeechDetector(RATE_HZ, start_ms=80, stop_ms=400)
+    detector = SpeechDetector(RATE_HZ)
     assert detector.feed(noise(1000, 30)) == []
     assert detector.feed(noise(60, 3000)) == []
     assert detector.feed(noise(20, 3000)) == ["started"]

@@ -139,14 +139,17 @@ def test_a_code_of_a_later_version_keeps_its_name() -> None:
 def test_every_code_of_the_server_has_its_class_here() -> None:
     from realtime_tts.errors import error_classes
 
+    classes = error_classes()
     ours_only_at_home = {"config_error", "checkpoint_error", "engine_start_error", "engine_closed"}
     ours_only_at_home |= {"wire_error", "internal_error"}
     never_over_this_protocol = {"audio_decode_error", "voice_exists", "too_many_voices", "model_not_found"}
     never_over_this_protocol |= {"adapter_exists", "adapter_error", "too_many_adapters", "consent_not_found"}
     never_over_this_protocol.add("dictionary_not_found")
-    never_over_this_protocol |= {code for code in error_classes() if code.startswith("recording_")}
-    for code in set(error_classes()) - ours_only_at_home - never_over_this_protocol:
-        assert type(error_from_code(code, "x")) is not client.ServerError, code
+    never_over_this_protocol |= {code for code in classes if code.startswith("recording_")}
+    for code in set(classes) - ours_only_at_home - never_over_this_protocol:
+        error = error_from_code(code, "x")
+        assert type(error) is not client.ServerError, code
+        assert (error.http_status, error.retryable) == (classes[code].http_status, classes[code].retryable), code
 
 
 def test_delays_grow_are_spread_and_bounded() -> None:
