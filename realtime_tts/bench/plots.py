@@ -30,7 +30,10 @@ def draw(bench: str, subject: dict[str, object], results: object, path: Path) ->
     _DRAWN[bench](results, *axes)
     for one in axes:
         one.grid(alpha=0.3)
-        one.legend()
+        if one.has_data():
+            one.legend()
+        else:
+            one.remove()
     figure.suptitle(f"{subject['model']}, {subject['device_name']}, {subject['dtype']}", fontsize=10)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120, bbox_inches="tight")
@@ -85,15 +88,15 @@ def _capacity(result: Capacity, left: Axes, right: Axes) -> None:
 
 def _load(result: LoadResult, left: Axes, right: Axes) -> None:
     """Plot the distribution and the times of first packets, underruns, and streams without audio."""
-    spoken = [stream for stream in result.raw if stream.packets]
-    firsts = sorted(stream.first_ms for stream in spoken)
+    spoken = [stream for stream in result.raw if stream.chunks]
+    firsts = sorted(1000 * stream.first_s for stream in spoken)
     left.step(firsts, [100 * (rank + 1) / len(firsts) for rank in range(len(firsts))], where="post")
     for number, name in enumerate(PERCENTILES):
         left.axvline(getattr(result.first_audio_ms, name), color=f"C{number}", linestyle=":", label=name)
     left.set(xlabel="first token → first packet, ms", ylabel="% of listeners")
     for label, colour, stalled in (("no underruns", "C0", False), ("underruns", "C3", True)):
-        shown = [stream for stream in spoken if (stream.stalled_ms["0"] > 0) is stalled]
-        moments, first_ms = [stream.scheduled_s for stream in shown], [stream.first_ms for stream in shown]
+        shown = [stream for stream in spoken if (stream.playback(0.0).num_stalls > 0) is stalled]
+        moments, first_ms = [stream.scheduled_s for stream in shown], [1000 * stream.first_s for stream in shown]
         right.plot(moments, first_ms, ".", color=colour, label=label)
     failed = [stream.scheduled_s for stream in result.raw if stream.error]
     right.plot(failed, [0.0] * len(failed), "x", color="black", label="refused or failed")

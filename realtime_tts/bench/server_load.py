@@ -276,7 +276,7 @@ def load_result(heard: Sequence[Heard], load: OpenLoad, account: Account) -> Loa
     barged_in = [stream for stream in asked if stream.cancelled_at_s is not None and not stream.error]
     admitted = summary([stream for stream in heard if stream.error not in REFUSALS], load.window)
     return LoadResult(
-        **{**vars(admitted), **vars(account), "errors": errors, "raw": [stream.raw for stream in asked]},
+        **{**vars(admitted), **vars(account), "errors": errors, "raw": asked},
         turn_s=load.turn_s,
         asked=len(asked),
         rate_per_s=load.rate_per_s,

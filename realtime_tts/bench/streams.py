@@ -14,20 +14,6 @@ from realtime_tts.bench.player import PRE_BUFFERS_MS, Playback, mean_and_peak, p
 GAVE_UP = "gave_up"  # error of streams that had not ended by the deadline of their load
 
 
-@dataclasses.dataclass(frozen=True)
-class Raw:
-    """Figures of one stream for the record. stalled_ms: total stall time by pre-buffer, ms."""
-
-    scheduled_s: float
-    first_ms: float
-    stalled_ms: dict[str, float]
-    rtf: float
-    audio_s: float
-    packets: int
-    error: str
-    barge_in: bool
-
-
 @dataclasses.dataclass(slots=True)
 class Heard:
     """One stream. Times in seconds since the moment at which its text was to be sent, however late it really was.
@@ -77,14 +63,6 @@ class Heard:
     def playback(self, pre_buffer_s: float) -> Playback:
         """Simulate playback, see `play`; a stream without audio stalls forever."""
         return play(self.chunks, pre_buffer_s) if self.chunks else Playback(1, math.inf, math.inf)
-
-    @property
-    def raw(self) -> Raw:
-        stalled_ms = {str(ms): 1000 * self.playback(ms / 1000).stalled_s for ms in PRE_BUFFERS_MS}
-        first_ms, barge_in = 1000 * self.first_s, self.cancelled_at_s is not None
-        return Raw(
-            self.scheduled_s, first_ms, stalled_ms, self.rtf, self.audio_s, self.num_chunks, self.error, barge_in
-        )
 
     @property
     def span(self) -> tuple[float, float]:
@@ -140,7 +118,7 @@ class Stalls:
 
 @dataclasses.dataclass(kw_only=True)
 class Summary:
-    """Figures of streams. stalls: by pre-buffer, ms. raw: of each. listening_mean, listening_peak:
+    """Figures of streams. stalls: by pre-buffer, ms. raw: all of them. listening_mean, listening_peak:
     concurrent listeners in a window."""
 
     streams: int
@@ -149,7 +127,7 @@ class Summary:
     first_audio_ms: Spread
     rtf: Spread
     stalls: dict[str, Stalls]
-    raw: list[Raw]
+    raw: list[Heard]
     listening_mean: float = math.nan
     listening_peak: int = 0
 
@@ -164,7 +142,7 @@ def summary(streams: Sequence[Heard], window: tuple[float, float] | None = None)
         first_audio_ms=Spread.of([1000 * stream.first_s for stream in judged]),
         rtf=Spread.of([stream.rtf for stream in judged]),
         stalls={str(pre_buffer_ms): Stalls.of(judged, pre_buffer_ms) for pre_buffer_ms in PRE_BUFFERS_MS},
-        raw=[stream.raw for stream in judged],
+        raw=judged,
     )
     if window is not None:
         result.listening_mean, result.listening_peak = mean_and_peak([stream.span for stream in streams], *window)

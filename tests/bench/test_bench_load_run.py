@@ -44,7 +44,7 @@ def test_the_command_tells_how_a_load_was_heard_and_what_it_cost(gateway: Gatewa
     assert results["errors"] == {}
     assert results["asked"] == results["streams"] == len(results["raw"]) > 0
     assert results["refused"] == 0
-    assert results["packets"] == sum(stream["packets"] for stream in results["raw"]) > 0
+    assert results["packets"] == sum(stream["num_chunks"] for stream in results["raw"]) > 0
     assert results["speech_per_s"] > 0
     assert results["gateway_ms_per_speech_s"] > 0
     # Token by token from the first one on: what is heard first has waited for some of the text.
