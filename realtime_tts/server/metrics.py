@@ -8,10 +8,10 @@ predecessor, so the number of files does not grow.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import platform
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -57,6 +57,9 @@ _TIMES = {
     "busy": "Time that workers spent in steps",
     "gap": "Time in which a device with streams waited for its next step",
 }
+_FAULTS_TEXT = "Faults of speech, found by the spoken position in the text; docs/operate/operation.md"
+_STREAMS_TEXT = "Streams that a worker can carry in real time; 0: it takes no new contexts"
+_COST_TEXT = "Learned duration of a step: fixed part, part of each stream, part of each position of a prefill"
 _NAMESPACE = "realtime_tts"
 _FIGURES_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"  # set by the host process, before this module is imported
 
@@ -90,39 +93,37 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        named: dict[str, Any] = {"registry": self.registry, "namespace": _NAMESPACE}
-        self.sessions = Gauge(
-            "sessions", "Sessions alive, those waiting for their client included", multiprocess_mode="livesum", **named
+        counter = functools.partial(Counter, registry=self.registry, namespace=_NAMESPACE)
+        gauge = functools.partial(Gauge, registry=self.registry, namespace=_NAMESPACE)
+        self.sessions = gauge(
+            "sessions", "Sessions alive, those waiting for their client included", multiprocess_mode="livesum"
         )
-        self.sessions_total = Counter("sessions_opened", "Sessions opened", **named)
-        self.http_speeches = Gauge(
-            "http_speeches",
-            "Requests for speech over plain HTTP that are running",
-            multiprocess_mode="livesum",
-            **named,
+        self.sessions_total = counter("sessions_opened", "Sessions opened")
+        self.http_speeches = gauge(
+            "http_speeches", "Requests for speech over plain HTTP that are running", multiprocess_mode="livesum"
         )
-        self.refused = Counter("handshakes_refused", "Handshakes and requests that were refused", ["code"], **named)
-        self.contexts = Counter("contexts", "Contexts ended", ["outcome"], **named)
+        self.refused = counter("handshakes_refused", "Handshakes and requests that were refused", ["code"])
+        self.contexts = counter("contexts", "Contexts ended", ["outcome"])
         self.ttfa = Histogram(
-            "ttfa_seconds", "Text received to first packet sent, of contexts done", buckets=_TTFA_BUCKETS_S, **named
+            "ttfa_seconds",
+            "Text received to first packet sent, of contexts done",
+            buckets=_TTFA_BUCKETS_S,
+            registry=self.registry,
+            namespace=_NAMESPACE,
         )
-        self.audio = Counter("audio_seconds", "Audio sent", **named)
-        self.packets = Counter("packets", "Audio packets sent", ["codec"], **named)
+        self.audio = counter("audio_seconds", "Audio sent")
+        self.packets = counter("packets", "Audio packets sent", ["codec"])
         self._packets_of: dict[str, Counter] = {}  # by codec
-        self.characters = Counter("characters", "Characters of contexts done", **named)
-        self.barge_ins = Counter(
-            "barge_ins", "Contexts that clients cancelled before the end of their playback", **named
+        self.characters = counter("characters", "Characters of contexts done")
+        self.barge_ins = counter("barge_ins", "Contexts that clients cancelled before the end of their playback")
+        self.underruns = counter("underruns_estimated", "Packets sent later than an unbuffered player needed")
+        self.slow_consumers = counter("slow_consumers", "Sockets closed because the peer did not read")
+        self.resumed = counter("sessions_resumed", "Sessions resumed on a new connection")
+        self.lateness = gauge(
+            "lateness_seconds", "Median lateness of packets that are due", multiprocess_mode="livemax"
         )
-        self.underruns = Counter("underruns_estimated", "Packets sent later than an unbuffered player needed", **named)
-        self.slow_consumers = Counter("slow_consumers", "Sockets closed because the peer did not read", **named)
-        self.resumed = Counter("sessions_resumed", "Sessions resumed on a new connection", **named)
-        self.lateness = Gauge(
-            "lateness_seconds", "Median lateness of packets that are due", multiprocess_mode="livemax", **named
-        )
-        self.late = Gauge(
-            "late", "1 while the gateway is late and admits no new speech", multiprocess_mode="livemax", **named
-        )
-        self.errors = Counter("errors", "Errors sent to clients", ["code"], **named)
+        self.late = gauge("late", "1 while the gateway is late and admits no new speech", multiprocess_mode="livemax")
+        self.errors = counter("errors", "Errors sent to clients", ["code"])
 
     def ended(self, message: messages.TerminalMessage) -> None:
         """Count a context, by its terminal message."""
@@ -176,72 +177,55 @@ class _EngineFigures(Collector):
         self._engine = engine
 
     def collect(self) -> Iterator[Metric]:
-        engine, stats = self._engine, self._engine.stats
-        yield _gauge("engine_workers_ready", "Engine workers that take requests", engine.num_ready)
-        yield _counter("engine_worker_restarts", "Engine workers started again", engine.keeper.num_restarts)
+        engine, workers, totals = self._engine, self._engine.workers, self._engine.keeper.totals
+        yield _gauge("workers_ready", "Engine workers that take requests", engine.num_ready)
+        yield _counter("worker_restarts", "Engine workers started again", engine.keeper.num_restarts)
         for name, text in _TOTALS.items():
-            yield _counter(f"engine_{name}", text, engine.keeper.totals[name])
+            yield _counter(name, text, totals[name])
         for name, text in _TIMES.items():
-            yield _counter(f"engine_{name}_seconds", text, engine.keeper.totals[f"{name}_ms"] / 1000)
-        faults = CounterMetricFamily(
-            f"{_NAMESPACE}_engine_text_faults",
-            "Faults of speech, found by the spoken position in the text; docs/operate/operation.md",
-            labels=["kind"],
-        )
-        for kind, name in _FAULTS.items():
-            faults.add_metric([kind], engine.keeper.totals[name])
-        yield faults
-        yield from _device_figures(engine)
-        slowest = max((stat.step_ms for stat in stats), default=0.0)
-        yield _gauge("engine_step_seconds", "Mean duration of a step, the slowest worker's", slowest / 1000)
+            yield _counter(f"{name}_seconds", text, totals[f"{name}_ms"] / 1000)
+        faults = [((kind,), totals[name]) for kind, name in _FAULTS.items()]
+        yield _counter("text_faults", _FAULTS_TEXT, faults, "kind")
+        devices = [((report.worker, report.device), report) for report in engine.keeper.devices]
+        states = [((*device, state), report.state is state) for device, report in devices for state in DeviceState]
+        yield _gauge("device_state", "1 for the state that a device is in", states, "worker", "device", "state")
+        losses = [(device, report.losses) for device, report in devices]
+        yield _counter("device_losses", "Workers of a device that were lost", losses, "worker", "device")
+        working = [((worker.name,), worker.num_working) for worker in workers]
+        yield _gauge("device_contexts", "Contexts that have work at a worker", working, "worker")
+        streams = [((worker.name,), worker.num_streams) for worker in workers]
+        yield _gauge("device_streams", _STREAMS_TEXT, streams, "worker")
+        costs = [
+            ((worker.name, part), getattr(worker.stats, f"{part}_ms") / 1000)
+            for worker in workers
+            for part in ("fixed", "stream", "position")
+            if worker.stats is not None
+        ]
+        yield _gauge("step_cost_seconds", _COST_TEXT, costs, "worker", "part")
+        slowest = max((stats.step_ms for stats in engine.stats), default=0.0)
+        yield _gauge("step_seconds", "Mean duration of a step, the slowest worker's", slowest / 1000)
         for name, text in _ENGINE_GAUGES.items():
-            yield _gauge(f"engine_{name}", text, sum(getattr(stat, name) for stat in stats))
+            yield _gauge(name, text, sum(getattr(stats, name) for stats in engine.stats))
         yield InfoMetricFamily(
-            f"{_NAMESPACE}_build",
-            "Version; model and device once a worker is ready",
-            _build_labels(engine.ready),
+            f"{_NAMESPACE}_build", "Version; model and device once a worker is ready", _build_labels(engine.ready)
         )
 
 
-def _device_figures(engine: EngineClient) -> Iterator[Metric]:
-    states = GaugeMetricFamily(
-        f"{_NAMESPACE}_engine_device_state", "1 for the state that a device is in", labels=["worker", "device", "state"]
-    )
-    losses = CounterMetricFamily(
-        f"{_NAMESPACE}_engine_device_losses", "Workers of a device that were lost", labels=["worker", "device"]
-    )
-    for report in engine.keeper.devices:
-        for state in DeviceState:
-            states.add_metric([report.worker, report.device, state.value], float(report.state is state))
-        losses.add_metric([report.worker, report.device], report.losses)
-    yield from (states, losses)
-    working = GaugeMetricFamily(
-        f"{_NAMESPACE}_engine_device_contexts", "Contexts that have work at a worker", labels=["worker"]
-    )
-    streams = GaugeMetricFamily(
-        f"{_NAMESPACE}_engine_device_streams",
-        "Streams that a worker can carry in real time; 0: it takes no new contexts",
-        labels=["worker"],
-    )
-    cost = GaugeMetricFamily(
-        f"{_NAMESPACE}_engine_step_cost_seconds",
-        "Learned duration of a step: fixed part, part of each stream, part of each position of a prefill",
-        labels=["worker", "part"],
-    )
-    for worker in engine.workers:
-        working.add_metric([worker.name], worker.num_working)
-        streams.add_metric([worker.name], worker.num_streams)
-        for part in ("fixed", "stream", "position") if worker.stats is not None else ():
-            cost.add_metric([worker.name, part], getattr(worker.stats, f"{part}_ms") / 1000)
-    yield from (working, streams, cost)
+_Rows = float | Sequence[tuple[Sequence[str], float]]  # the value, or values and their labels
 
 
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"{_NAMESPACE}_{name}", text, value)
+def _gauge(name: str, text: str, rows: _Rows, *labels: str) -> Metric:
+    return _filled(GaugeMetricFamily(f"{_NAMESPACE}_engine_{name}", text, labels=labels), rows)
 
 
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(f"{_NAMESPACE}_{name}", text, value)
+def _counter(name: str, text: str, rows: _Rows, *labels: str) -> Metric:
+    return _filled(CounterMetricFamily(f"{_NAMESPACE}_engine_{name}", text, labels=labels), rows)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, rows: _Rows) -> Metric:
+    for row, value in rows if isinstance(rows, Sequence) else [((), rows)]:
+        family.add_metric(row, value)
+    return family
 
 
 def _build_labels(ready: frames.Ready | None) -> dict[str, str]:
