@@ -8,7 +8,7 @@ import math
 import sys
 from collections import Counter
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import TextIO
 
 from realtime_tts.contract.watch import stack_of
 
@@ -75,7 +75,7 @@ class JSONFormatter(logging.Formatter):
     """One JSON object a line, for machines."""
 
     def format(self, record: logging.LogRecord) -> str:
-        entry: dict[str, Any] = {
+        entry: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,

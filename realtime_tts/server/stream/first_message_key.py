@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, MutableMapping
-from typing import Any
+from collections.abc import Callable
 
 from fastapi import WebSocket
 from starlette.types import Message
@@ -56,6 +55,6 @@ class _Answered:
     async def receive(self) -> Message:
         return self._pending.pop(0) if self._pending else await self._websocket.receive()
 
-    async def send(self, message: MutableMapping[str, Any]) -> None:
+    async def send(self, message: Message) -> None:
         if message["type"] != "websocket.accept":
             await self._websocket.send(message)

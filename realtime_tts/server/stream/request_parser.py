@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
-from typing import Any
 
 import h11
 
@@ -40,7 +39,7 @@ class BoundedConnection(h11.Connection):
         self.is_cut = False
         self._cost_us = 0.0
 
-    def next_event(self) -> Any:
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """Return the next event, as h11 does; also NEED_DATA after about a millisecond of parsing, see `is_cut`.
 
         Raises:
@@ -76,7 +75,7 @@ class BoundedConnection(h11.Connection):
             )
 
 
-def _cost_us(event: Any) -> float:
+def _cost_us(event: object) -> float:
     if isinstance(event, h11.Request):
         return REQUEST_US + HEADER_US * len(event.headers)
     if isinstance(event, h11.Data):

@@ -15,12 +15,15 @@ import struct
 from asyncio.transports import BaseTransport
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
-from typing import Any
+from typing import cast
 
 import h11
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+from websockets.http11 import Request
 
 from realtime_tts.server.http.problems import error_code
 from realtime_tts.server.stream.request_parser import MAX_HEAD_BYTES, MAX_HEADERS, BoundedConnection, ParseBudget
@@ -65,8 +68,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     close_timeout_s: float = 2.0
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(transport)
+        _keep_little(self.transport)
+        _read_little(self.transport)
         self.on_writable: Callable[[bool], None] = _ignore
         self.on_failing: Callable[[int, str], None] = _ignore
         self._held_pong = b""
@@ -74,11 +79,6 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._abort_timer: asyncio.TimerHandle | None = None
         self._told_end = False
         self._runs_app = False
-
-    def connection_made(self, transport: BaseTransport) -> None:
-        super().connection_made(transport)
-        _keep_little(self.transport)
-        _read_little(self.transport)
 
     def hand_over(self, give: Callable[[int, bytes], bool]) -> bool:
         """Offer the connection to another process: its descriptor, and the handshake, which has no answer yet.
@@ -94,11 +94,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self.transport.abort()  # closes this descriptor; the connection stays open
         return True
 
-    def handle_connect(self, event: Any) -> None:
+    def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
         if hasattr(self, "scope"):  # the application starts in the next loop iteration
-            extensions: dict[str, Any] = self.scope["extensions"]
-            extensions[SOCKET_EXTENSION] = self
+            _extensions(self.scope)[SOCKET_EXTENSION] = self
             self._runs_app = True
 
     async def run_asgi(self) -> None:
@@ -108,7 +107,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self._runs_app = False
             self._let_go()
 
-    async def send(self, message: Any) -> None:
+    async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
         if self.initial_response is not None and self.close_sent:
             self.handshake_complete = True  # refused; else uvicorn reports an application without an answer
@@ -131,14 +130,14 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self.on_writable = self.on_failing = _ignore
             self.conn.parser.close()
             if hasattr(self, "scope"):
-                self.scope["extensions"].pop(SOCKET_EXTENSION, None)
+                _extensions(self.scope).pop(SOCKET_EXTENSION, None)
 
-    def handle_close(self, event: Any) -> None:
+    def handle_close(self, event: Frame) -> None:
         self._told_end = True
         super().handle_close(event)
         self.abort_later()
 
-    def handle_cont(self, event: Any) -> None:
+    def handle_cont(self, event: Frame) -> None:
         # One buffer: empty fragments do not count towards the message size, but a list of them would take memory.
         if self.frames:
             self._fragments = bytearray(self.frames.pop())
@@ -254,6 +253,11 @@ def _frame(message: str | bytes) -> tuple[bytes, bytes]:
     return _LONG_HEADER.pack(first_byte, 127, num_bytes), payload
 
 
+def _extensions(scope: object) -> dict[str, object]:
+    """Return the extensions of an ASGI scope, which may hold any object."""
+    return cast(dict[str, dict[str, object]], scope).setdefault("extensions", {})
+
+
 def _ignore(*news: object) -> None:
     """Do nothing: the default callback."""
 
@@ -300,18 +304,13 @@ class RequestProtocol(H11Protocol):
 
     conn: BoundedConnection
     flow: _PacedFlow
-    cycle: Any  # None until a request has begun
-    scope: Any
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.conn = BoundedConnection()
-        self._budget = ParseBudget(self.loop.time())
-        self._halt_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         _read_little(transport)
+        self.conn = BoundedConnection()
+        self._budget = ParseBudget(self.loop.time())
+        self._halt_timer: asyncio.TimerHandle | None = None
         self.flow = _PacedFlow(transport)
         self._request_timer: asyncio.TimerHandle | None = self.loop.call_later(self.handshake_timeout_s, self._late)
         self._end_timer: asyncio.TimerHandle | None = None
@@ -326,7 +325,7 @@ class RequestProtocol(H11Protocol):
         super().handle_events()
         # The application of a new request starts in the next loop iteration. A WebSocket has its own protocol.
         if self.scope is not before and self.transport.get_protocol() is self:
-            self.scope.setdefault("extensions", {})[SOCKET_EXTENSION] = self
+            _extensions(self.scope)[SOCKET_EXTENSION] = self
         self._pace()
 
     def _pace(self) -> None:
@@ -357,7 +356,7 @@ class RequestProtocol(H11Protocol):
         self._stop_watching()  # the timer would keep this object alive after a short WebSocket
 
     def on_response_complete(self) -> None:
-        self.scope["extensions"].pop(SOCKET_EXTENSION, None)  # no circle is left, as with a WebSocket
+        _extensions(self.scope).pop(SOCKET_EXTENSION, None)  # no circle is left, as with a WebSocket
         super().on_response_complete()
         self._watch_request()  # the next request may have begun already
 
