@@ -6,6 +6,8 @@ import asyncio
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, RequestProtocol, StreamProtocol
+
 
 class Turns:
     """One turn in each iteration of the event loop.
@@ -23,11 +25,13 @@ class Turns:
 
 
 class InTurns:
-    """ASGI middleware: requests and handshakes begin in turns."""
+    """ASGI middleware: requests and handshakes begin in turns. One whose client has gone meanwhile does not begin."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app, self._turns = app, Turns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._turns.next()
-        await self._app(scope, receive, send)
+        socket: RequestProtocol | StreamProtocol | None = scope.get("extensions", {}).get(SOCKET_EXTENSION)
+        if socket is None or not socket.is_lost:
+            await self._app(scope, receive, send)

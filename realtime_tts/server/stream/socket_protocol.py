@@ -80,6 +80,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._told_end = False
         self._runs_app = False
 
+    @property
+    def is_lost(self) -> bool:
+        return self.disconnected
+
     def hand_over(self, give: Callable[[int, bytes], bool]) -> bool:
         """Offer the connection to another process: its descriptor, and the handshake, which has no answer yet.
 
@@ -317,6 +321,11 @@ class RequestProtocol(H11Protocol):
         self._on_writable: Callable[[bool], None] = _ignore
         self._is_held = False  # the request waits for an upload slot
         self._write_timeout_s = self.handshake_timeout_s
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the peer has disconnected before the answer."""
+        return self.cycle.disconnected
 
     def handle_events(self) -> None:
         if self.flow.is_halted:
