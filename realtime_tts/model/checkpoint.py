@@ -31,7 +31,6 @@ from realtime_tts.model.weights import (
     to_upstream,
 )
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _HUB_FILES = ["*.json", "*.safetensors", "*.bin", "*.pth"]
 
 
@@ -117,7 +116,7 @@ def _store_by_columns(model: nn.Module) -> None:
 
 def parse_dtype(dtype: torch.dtype | str) -> torch.dtype:
     """Return the dtype for a dtype or its name in configs. Raises CheckpointError for any other name."""
-    return dtype if isinstance(dtype, torch.dtype) else _DTYPES[dtype_name(dtype)]
+    return dtype if isinstance(dtype, torch.dtype) else getattr(torch, dtype_name(dtype))
 
 
 def resolve_directory(path_or_id: str | Path) -> Path:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.config import ModelConfig
 
 AUDIO_START, AUDIO_END, REFERENCE_START, REFERENCE_END = 101, 102, 103, 104
@@ -103,15 +102,10 @@ def build_sequence(
     reference: Patches | None = None,
     prompt: Patches | None = None,
 ) -> Sequence:
-    """Lay out one input.
-
-    Raises:
-        InvalidRequest: a reference for a generation without reference tokens, or patches of a wrong shape.
-    """
-    if reference is not None and not config.supports_reference:
-        raise InvalidRequest("this model knows no isolated reference, only a prompt to continue", field="reference")
-    reference = _patches(config, reference, "reference")
-    prompt = _patches(config, prompt, "prompt")
+    """Lay out one input. reference, prompt: [n, patch_size, latent_dim]; a reference only if the model supports it."""
+    nothing = np.zeros((0, config.patch_size, config.latent_dim), np.float32)
+    given = (nothing if patches is None else patches for patches in (reference, prompt))
+    reference, prompt = (np.asarray(patches, dtype=np.float32) for patches in given)
     token_ids: list[int] = []
     audio_index: list[int] = []
 
@@ -151,15 +145,3 @@ def length_guard(num_text_tokens: int, num_chars: int, max_patches_per_char: flo
     if max_patches_per_char is not None:
         guards.append(int(max_patches_per_char * num_chars) + 10)
     return max(1, min(guards))
-
-
-def _patches(config: ModelConfig, patches: Patches | None, field: str) -> Patches:
-    shape = (config.patch_size, config.latent_dim)
-    if patches is None:
-        return np.zeros((0, *shape), np.float32)
-    array = np.asarray(patches, dtype=np.float32)
-    if array.shape[1:] != shape or array.ndim != 3:
-        raise InvalidRequest(
-            f"patches must be shaped [n, {shape[0]}, {shape[1]}], not {list(array.shape)}", field=field
-        )
-    return array

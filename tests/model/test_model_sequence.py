@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from random_checkpoints import CONFIGS
 
-from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.config_file import parse_config
 from realtime_tts.model.sequence import Rows, build_sequence, length_guard
 
@@ -58,12 +57,6 @@ def test_a_prompt_shorter_than_the_context_leaves_room_for_the_references_end():
     sequence = build_sequence(CONFIG, [7], reference=patches(4), prompt=patches(1, first=10))
     assert sequence.context[:, 0, 0].tolist() == [3, 4, 10]
     assert sequence.prefix_patch[0, 0] == 10
-
-
-def test_patches_of_another_shape_are_refused():
-    with pytest.raises(InvalidRequest, match=r"\[n, 4, 8\]") as caught:
-        build_sequence(CONFIG, [7], prompt=np.zeros((3, 2, 8), np.float32))
-    assert caught.value.field == "prompt"
 
 
 @pytest.mark.parametrize(
