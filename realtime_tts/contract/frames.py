@@ -16,6 +16,7 @@ import msgpack
 from realtime_tts.errors import WireError
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
+_RENEW_BYTES = 1024 * 1024
 MAX_RECORDING_S = 60.0  # longest recording for a voice
 
 
@@ -367,11 +368,22 @@ class Decoder:
     """
 
     def __init__(self) -> None:
-        self._unpacker = msgpack.Unpacker(max_buffer_size=MAX_FRAME_BYTES)
+        self._renew()
+
+    def _renew(self) -> None:
+        self._unpacker, self._num_fed = msgpack.Unpacker(max_buffer_size=MAX_FRAME_BYTES), 0
 
     def feed(self, data: bytes) -> list[Message]:
+        messages: list[Message] = []
+        self._num_fed += len(data)
+        num_read = 0
         try:
             self._unpacker.feed(data)
-            return [_TYPES[fields.pop("type")](**fields) for fields in self._unpacker]
+            for fields in self._unpacker:
+                messages.append(_TYPES[fields.pop("type")](**fields))
+                num_read = self._unpacker.tell()
         except Exception as error:
             raise WireError(f"frame cannot be understood: {type(error).__name__}") from error
+        if num_read == self._num_fed > _RENEW_BYTES:
+            self._renew()  # its buffer would stay as large as the largest frame so far
+        return messages

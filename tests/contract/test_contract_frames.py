@@ -51,6 +51,14 @@ def test_a_long_frame_in_small_pieces_is_not_copied_for_each() -> None:
     messages = [m for start in range(0, len(long), 4096) for m in decoder.feed(long[start : start + 4096])]
     assert [len(m.payload) for m in messages] == [32 * 1024 * 1024]
     assert time.process_time() - begun < 5
+    assert decoder.feed(DATA) == MESSAGES  # the large buffer is gone
+
+
+@pytest.mark.parametrize("size", [1000, 65_537, 1 << 20])
+def test_a_long_stream_of_frames_is_read_whole(size: int) -> None:
+    data, decoder = 2000 * DATA, frames.Decoder()
+    messages = [m for start in range(0, len(data), size) for m in decoder.feed(data[start : start + size])]
+    assert messages == 2000 * MESSAGES
 
 
 @pytest.mark.parametrize("wrong", [b"\x07", b"\xc1", b"\x80", b"\x81\xa4type\xa4nope"])
