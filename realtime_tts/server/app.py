@@ -86,7 +86,7 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
     app.include_router(routes.stream)
     app.include_router(browser_tokens.tokens)
     if metrics_on_main_port(settings):
-        app.include_router(routes.metrics, dependencies=routes.NEEDS_KEY, responses=routes.UNAUTHORIZED)
+        app.include_router(routes.metrics, dependencies=routes.NEEDS_KEY, responses=routes.problems(401))
 
     @app.websocket("/{path:path}")
     async def elsewhere(websocket: WebSocket) -> None:

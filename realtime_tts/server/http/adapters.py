@@ -15,9 +15,7 @@ from realtime_tts.speech.adapters import LoadedAdapter
 logger = logging.getLogger(__name__)
 
 
-adapters = APIRouter(prefix="/v1/adapters", tags=["adapters"], dependencies=NEEDS_KEY)
-
-_FORBIDDEN = "requested with a token, or the server has no --adapters-dir"
+adapters = APIRouter(prefix="/v1/adapters", tags=["adapters"], dependencies=NEEDS_KEY, responses=problems())
 
 
 @adapters.get("", summary="Loaded adapters")
@@ -31,14 +29,6 @@ async def list_adapters(gateway: AnyGateway) -> schemas.AdapterList:
     description="Load the adapter in the directory of this name in the server's `adapters_dir` on every worker.",
     status_code=HTTPStatus.CREATED,
     openapi_extra=takes(schemas.AdapterName),
-    responses=problems(
-        bad_request="an invalid field",
-        forbidden=_FORBIDDEN,
-        not_found="unknown directory",
-        conflict="already loaded, or the limit of loaded adapters is reached",
-        unprocessable_entity="files that are incomplete, damaged, too large, or of another model",
-        service_unavailable="no worker is ready",
-    ),
 )
 async def load_adapter(request: Request, gateway: AnyGateway, client: Owner) -> schemas.Adapter:
     wanted = await read_body(request, schemas.AdapterName)
@@ -53,7 +43,6 @@ async def load_adapter(request: Request, gateway: AnyGateway, client: Owner) -> 
     summary="Unload an adapter",
     description="Speech that is running with it ends with `adapter_not_found`.",
     status_code=HTTPStatus.NO_CONTENT,
-    responses=problems(forbidden=_FORBIDDEN, not_found="it is not loaded"),
 )
 async def unload_adapter(gateway: AnyGateway, name: str, client: Owner) -> Response:
     await gateway.adapters.unload_by_name(name)

@@ -15,7 +15,6 @@ from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import schemas
 from realtime_tts.server.http.routes import (
     NEEDS_KEY,
-    NO_KEY,
     AnyClient,
     AnyGateway,
     problems,
@@ -27,7 +26,7 @@ from realtime_tts.server.logs import log_event
 logger = logging.getLogger(__name__)
 
 
-tokens = APIRouter(prefix="/v1", tags=["operation"], dependencies=NEEDS_KEY)
+tokens = APIRouter(prefix="/v1", tags=["operation"], dependencies=NEEDS_KEY, responses=problems())
 
 
 @tokens.post(
@@ -35,13 +34,6 @@ tokens = APIRouter(prefix="/v1", tags=["operation"], dependencies=NEEDS_KEY)
     summary="Create a short-lived token for a browser's page",
     status_code=HTTPStatus.CREATED,
     openapi_extra=takes(schemas.TokenRequest),
-    responses=problems(
-        bad_request="an invalid field",
-        unauthorized=NO_KEY,
-        forbidden="requested with a token, or no keys are configured",
-        not_found="unknown voice",
-        request_entity_too_large="a body of more than 16 KiB",
-    ),
 )
 async def create_token(request: Request, response: Response, gateway: AnyGateway, client: AnyClient) -> schemas.Token:
     if not client.tenant:

@@ -37,9 +37,17 @@ _CONTENT_SECURITY_POLICY = (
     "img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 )
 
-NO_KEY = "the API key is missing or not active; only for servers with keys"
-_BAD_HOST = "a malformed Host or Origin header"
-_FORBIDDEN = "a page of another origin, or a forbidden host name"
+_PROBLEMS = {
+    400: "an invalid request, or a malformed Host or Origin header",
+    401: "the API key is missing or not active; only for servers with keys",
+    403: "a page of another origin, a forbidden host name, or a token in place of an API key",
+    404: "an unknown id or name; a voice or model of another service only where `strict_ids` is on",
+    409: "the name is taken, the adapter is loaded already, or their limit is reached",
+    413: "a body or a text that is too large",
+    422: "a recording that is too short, silent, clipped or without speech; or damaged or unsuitable adapter files",
+    429: "a limit of the key or token is reached; see `retry-after`",
+    503: "overloaded, not ready, or shutting down; see `retry-after`",
+}
 # For the documentation only: `Authenticator` decides.
 _CREDENTIALS = (
     Security(HTTPBearer(scheme_name="bearer", description="`Authorization: Bearer <key>`", auto_error=False)),
@@ -58,25 +66,9 @@ Documented = dict[int | str, dict[str, Any]]  # as FastAPI requires it
 JsonObject = dict[str, object]
 
 
-def problems(model: object = Problem, /, **descriptions: str) -> Documented:
-    """Return the documented errors of a route, with the type of their body: `problems(unauthorized="…")`."""
-    return {
-        HTTPStatus[name.upper()].value: {"model": model, "description": description}
-        for name, description in descriptions.items()
-    }
-
-
-def vendor_problems(model: object) -> Documented:
-    """Return the documented errors of each route of another service's interface."""
-    return problems(
-        model,
-        bad_request="an invalid request",
-        unauthorized=NO_KEY,
-        not_found="an unknown id; or an unknown voice or model, where `strict_ids` is on",
-        request_entity_too_large="a body or a text that is too large",
-        too_many_requests="a limit of the key is reached; see `retry-after`",
-        service_unavailable="overloaded, not ready, or shutting down; see `retry-after`",
-    )
+def problems(*statuses: int, model: object = Problem) -> Documented:
+    """Return the documented errors with these statuses, or all, with the type of their body."""
+    return {status: {"model": model, "description": _PROBLEMS[status]} for status in statuses or _PROBLEMS}
 
 
 def takes(schema: type[BaseModel]) -> dict[str, Any]:
@@ -185,17 +177,12 @@ async def check_metrics_host(request: Request, gateway: AnyGateway) -> None:
 
 
 NEEDS_KEY = (*_CREDENTIALS, Depends(authorize))
-UNAUTHORIZED = problems(unauthorized=NO_KEY)
 
 health = APIRouter(tags=["operation"])  # health probes have any Host and no key
 
 
 @health.head("/healthz", include_in_schema=False)
-@health.get(
-    "/healthz",
-    summary="Health of the process",
-    responses=problems(service_unavailable="a part of the server has failed"),
-)
+@health.get("/healthz", summary="Health of the process", responses=problems(503))
 async def healthz(gateway: AnyGateway) -> Health:
     if gateway.has_failed:
         raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "a part of the server has failed; it is shutting down")
@@ -206,11 +193,7 @@ readiness = APIRouter(tags=["operation"])
 
 
 @readiness.head("/readyz", include_in_schema=False)
-@readiness.get(
-    "/readyz",
-    summary="Readiness for speech",
-    responses=problems(bad_request=_BAD_HOST, forbidden=_FORBIDDEN, service_unavailable="not ready"),
-)
+@readiness.get("/readyz", summary="Readiness for speech", responses=problems(400, 403, 503))
 async def readyz(gateway: AnyGateway) -> Readiness:
     gateway.availability.check()
     return Readiness(
@@ -225,17 +208,7 @@ async def readyz(gateway: AnyGateway) -> Readiness:
     )
 
 
-catalogue = APIRouter(
-    prefix="/v1",
-    tags=["speech"],
-    dependencies=NEEDS_KEY,
-    responses=problems(
-        bad_request=_BAD_HOST,
-        unauthorized=NO_KEY,
-        forbidden=_FORBIDDEN,
-        service_unavailable="the model is still being loaded",
-    ),
-)
+catalogue = APIRouter(prefix="/v1", tags=["speech"], dependencies=NEEDS_KEY, responses=problems())
 
 
 @catalogue.get("/models", summary="The loaded model", response_model=ModelList, response_model_exclude_unset=True)
@@ -259,13 +232,7 @@ stream = APIRouter(prefix="/v1", tags=["speech"], dependencies=_CREDENTIALS)
     response_description="send `Upgrade: websocket`; docs/protocol/native.md describes the messages",
     responses={
         101: {"description": "the WebSocket is open"},
-        **problems(
-            bad_request=_BAD_HOST,
-            unauthorized=NO_KEY,
-            forbidden=_FORBIDDEN,
-            too_many_requests="the key has reached its limit of sessions",
-            service_unavailable="overloaded, not ready, or shutting down",
-        ),
+        **problems(),
     },
 )
 async def upgrade_required() -> None:
@@ -276,7 +243,7 @@ async def upgrade_required() -> None:
     )
 
 
-metrics = APIRouter(tags=["operation"], responses=problems(bad_request=_BAD_HOST, forbidden=_FORBIDDEN))
+metrics = APIRouter(tags=["operation"], responses=problems(400, 403))
 
 
 @metrics.get("/metrics", summary="Metrics for Prometheus", response_class=Response)

@@ -15,7 +15,7 @@ from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.http.browser_tokens import make_plain_token
 from realtime_tts.server.http.problems import answers_in
 from realtime_tts.server.http.request_ids import request_id
-from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, read_json, takes, vendor_problems
+from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, problems, read_json, takes
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import cartesia_dictionaries, cartesia_voices
@@ -24,7 +24,7 @@ _EVENT_STREAM = "text/event-stream"
 
 
 router = APIRouter(dependencies=[answers_in(cartesia_problem)])
-_http = APIRouter(tags=["Cartesia"], dependencies=NEEDS_KEY, responses=vendor_problems(CartesiaError))
+_http = APIRouter(tags=["Cartesia"], dependencies=NEEDS_KEY, responses=problems(model=CartesiaError))
 _BODY = takes(SpeechBody)
 
 
@@ -65,12 +65,7 @@ async def socket(websocket: WebSocket, gateway: AnyGateway) -> None:
     await serve_stream(websocket, gateway, lambda: CartesiaDialect(id_, gateway.adapter_of))
 
 
-@_http.post(
-    "/tts/bytes",
-    summary="Speak a text; the answer is the audio",
-    response_class=Response,
-    openapi_extra=_BODY,
-)
+@_http.post("/tts/bytes", summary="Speak a text; the answer is the audio", response_class=Response, openapi_extra=_BODY)
 async def speak_bytes(request: Request, gateway: AnyGateway, client: AnyClient) -> Response:
     wanted = SpeechBody.parse(await read_speech_body(request, gateway, client))
     return await speech_response(gateway, client, wanted.speech(as_events=False))

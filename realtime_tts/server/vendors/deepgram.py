@@ -17,9 +17,9 @@ from realtime_tts.server.http.routes import (
     AnyClient,
     AnyGateway,
     JsonObject,
+    problems,
     read_json,
     takes,
-    vendor_problems,
 )
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.websocket import serve_stream
@@ -35,7 +35,7 @@ class _TokenBody(Body):
 
 
 router = APIRouter(dependencies=[answers_in(deepgram_problem, _problem_headers)])
-_http = APIRouter(tags=["Deepgram"], dependencies=NEEDS_KEY, responses=vendor_problems(DeepgramError))
+_http = APIRouter(tags=["Deepgram"], dependencies=NEEDS_KEY, responses=problems(model=DeepgramError))
 _PARAMETERS = ("model", "encoding", "container", "sample_rate", "bit_rate")
 _REQUEST: JsonObject = {
     "parameters": [

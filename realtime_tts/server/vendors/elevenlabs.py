@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Request, Response, WebSocket
 
-from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
+from realtime_tts.dialects.elevenlabs.errors import ElevenLabsError, elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.speech import TimedLines, TimedObject, parse_request
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect, read_key, refusal
 from realtime_tts.dialects.speech_request import Rendering
@@ -16,7 +16,7 @@ from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.browser_tokens import make_plain_token
 from realtime_tts.server.http.problems import answers_in, hold_answer
 from realtime_tts.server.http.request_ids import request_id
-from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject
+from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, problems
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.first_message_key import POLICY_VIOLATION, with_key_of_first_message
 from realtime_tts.server.stream.websocket import serve_stream
@@ -26,7 +26,7 @@ _TOKEN_TTL_S = 900  # the lifetime of ElevenLabs' tokens
 _UNLIMITED_CHARS = 2**31 - 1  # this server has no monthly limit
 
 router = APIRouter(dependencies=[answers_in(elevenlabs_problem)])
-_http = APIRouter(dependencies=NEEDS_KEY)
+_http = APIRouter(dependencies=NEEDS_KEY, responses=problems(model=ElevenLabsError))
 speech = APIRouter(prefix="/v1/text-to-speech/{voice}", tags=["ElevenLabs"])
 
 

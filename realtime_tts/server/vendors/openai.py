@@ -18,7 +18,7 @@ from realtime_tts.errors import ModelNotFound, RealtimeTTSError
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.problems import answers_in
-from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, is_form, vendor_problems
+from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, is_form, problems
 from realtime_tts.server.http.speech_response import (
     max_speech_body_bytes,
     read_recordings_body,
@@ -59,7 +59,7 @@ _AUDIO: dict[str, Any] = {
 }
 
 router = APIRouter(dependencies=[answers_in(openai.problem)])
-_http = APIRouter(prefix="/v1", tags=["OpenAI"], dependencies=NEEDS_KEY, responses=vendor_problems(openai.OpenAIError))
+_http = APIRouter(prefix="/v1", tags=["OpenAI"], dependencies=NEEDS_KEY, responses=problems(model=openai.OpenAIError))
 
 
 class _Events:

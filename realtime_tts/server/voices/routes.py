@@ -52,9 +52,8 @@ _FIELDS = (
 )
 
 
-voices = APIRouter(prefix="/v1/voices", tags=["voices"], dependencies=NEEDS_KEY)
+voices = APIRouter(prefix="/v1/voices", tags=["voices"], dependencies=NEEDS_KEY, responses=problems())
 
-_NOT_FOUND = "unknown voice, or the voice of another key"
 _FORM = {
     "type": "object",
     "properties": {
@@ -73,14 +72,6 @@ _FORM = {
     status_code=HTTPStatus.CREATED,
     response_model_exclude_unset=True,
     openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}},
-    responses=problems(
-        bad_request="an invalid field, or a recording that cannot be decoded",
-        forbidden="requested with a token",
-        conflict="the name is taken, or the key has reached its limit of voices",
-        request_entity_too_large="recordings of more than 20 MiB",
-        unprocessable_entity="an unsuitable recording: too short, silent, clipped or without speech",
-        service_unavailable="no worker is ready, or many voices are being made",
-    ),
 )
 async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> schemas.NewVoice:
     gateway.availability.check()
@@ -97,7 +88,6 @@ async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> 
     "/{voice_id}",
     summary="A voice",
     response_model_exclude_unset=True,
-    responses=problems(not_found=_NOT_FOUND),
 )
 async def get_voice(voice_id: str, gateway: AnyGateway, client: AnyClient, listed: ListedVoices) -> schemas.Voice:
     for voice in listed.voices:
@@ -114,12 +104,6 @@ async def get_voice(voice_id: str, gateway: AnyGateway, client: AnyClient, liste
     summary="Rename or describe a voice",
     response_model_exclude_unset=True,
     openapi_extra=takes(schemas.VoiceChange),
-    responses=problems(
-        bad_request="an invalid label",
-        forbidden="requested with a token",
-        not_found=_NOT_FOUND,
-        conflict="the name is taken",
-    ),
 )
 async def change_voice(request: Request, voice_id: str, gateway: AnyGateway, client: Owner) -> schemas.Voice:
     change = await read_body(request, schemas.VoiceChange)
@@ -131,7 +115,6 @@ async def change_voice(request: Request, voice_id: str, gateway: AnyGateway, cli
     summary="Delete a voice with its recordings and previews",
     description="Speech that is running with it ends with `voice_not_found`.",
     status_code=HTTPStatus.NO_CONTENT,
-    responses=problems(forbidden="requested with a token", not_found=_NOT_FOUND),
 )
 async def delete_voice(voice_id: str, gateway: AnyGateway, client: Owner) -> Response:
     await gateway.voices.delete(voice_id, client.tenant)
@@ -145,11 +128,6 @@ async def delete_voice(voice_id: str, gateway: AnyGateway, client: Owner) -> Res
     response_class=Response,
     responses={
         200: {"content": {"audio/wav": {}}},
-        **problems(
-            not_found=_NOT_FOUND,
-            too_many_requests="the key or token has reached a limit",
-            service_unavailable="no worker is ready, or no stream is free",
-        ),
     },
 )
 async def preview_voice(request: Request, voice_id: str, gateway: AnyGateway, client: AnyClient) -> Response:
