@@ -3,8 +3,8 @@
 import { speechParams, speechRequest } from './settings.js';
 
 /** Parameters that the plugins for LiveKit and Pipecat take. */
-const PLUGIN_PARAMS = new Set(['steps', 'cfg', 'seed', 'mode']);
-const OPENAI_FIELDS = new Set(['model', 'input', 'voice', 'response_format', 'speed']);
+const PLUGIN_PARAMS = new Set(['steps', 'cfg', 'seed', 'mode', 'language', 'instructions']);
+const OPENAI_FIELDS = new Set(['model', 'input', 'voice', 'response_format', 'speed', 'instructions']);
 
 /** A value as Python code; its strings are JSON's. @param {string | number} value */
 const python = (value) => JSON.stringify(value);

@@ -31,7 +31,7 @@ export class NumberField {
   setRange(range = {}) {
     if (range.min !== undefined) this.input.min = range.min;
     this.input.max = range.max ?? '';
-    if (range.default !== undefined) this.input.placeholder = `model’s own: ${range.default}`;
+    if (range.default !== undefined) this.input.placeholder = range.default;
   }
 
   /** Show what is wrong. @returns {boolean} nothing is */

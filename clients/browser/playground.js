@@ -12,7 +12,7 @@ import { Player, RealtimeTTS, ServerHttp } from './realtime-tts.js';
 import { SamplePlayer } from './sample-player.js';
 import { SAMPLES } from './sample-texts.js';
 import {
-  applySettings, linkTo, readSettings, restoreSettings, settingsOf, speechParams, speechRequest, storeSettings,
+  NUMBERS, applySettings, linkTo, readSettings, restoreSettings, settingsOf, speechParams, speechRequest, storeSettings,
 } from './settings.js';
 import { Take } from './take.js';
 import { Takes } from './takes.js';
@@ -45,7 +45,7 @@ const editor = new VoiceEditor($('edit-dialog'), { rename: renameVoice, remove: 
 const takes = new Takes($('takes'), { replay, download, again: (take) => (applySettings($('form'), settingsOf(take)), editText()) });
 const code = new CodeDialog($('code-dialog'), () => ({ base: baseAddress(), model, settings: currentSettings(), hasKey: keys.key !== undefined }));
 const preview = new SamplePlayer();
-const fields = Object.fromEntries(['steps', 'cfg', 'speed', 'seed'].map((name) => [name, new NumberField($(name))]));
+const fields = Object.fromEntries(NUMBERS.map((name) => [name, new NumberField($(name))]));
 const hook = new URLSearchParams(location.search).get('test') === '1' ? await import('./probe.js') : null;
 
 /** @type {RealtimeTTS | null} */
@@ -63,6 +63,8 @@ let writing = new AbortController();
 let whole = null;
 /** Id of the voice whose preview was asked for last. @type {string | null} */
 let awaited = null;
+/** How long a text the server takes. @type {number | undefined} */
+let maxChars;
 /** The server's model. @type {string | undefined} */
 let model;
 /** The server's settings for voices made by visitors. */
@@ -143,11 +145,15 @@ const http = () => new ServerHttp(STREAM, keys.key);
 /** Load the server's voices and parameter ranges. */
 async function loadOffer(chooseVoice) {
   const [models, offered] = await Promise.all([http().get('models'), http().get('voices')]);
-  const [{ id, params = {}, voice_making: voiceMaking } = {}] = models.data ?? [];
+  const [{ id, params = {}, text = {}, voice_making: voiceMaking } = {}] = models.data ?? [];
   model = id;
+  maxChars = text.max_chars;
+  showCount();
   for (const [name, field] of Object.entries(fields)) field.setRange(params[name]);
   showAdapters(params.adapter?.choices ?? [], restored?.get('adapter'));
   making = voiceMaking;
+  $('style-field').hidden = !voiceMaking?.instructions; // the model takes no description
+  $('style').disabled = $('style-field').hidden;
   $('new-voice').hidden = making === undefined; // an older server
   voices.show(offered.voices, chooseVoice ?? restored?.get('voice'), restored?.get('versus'));
   const missing = restored?.get('voice');
@@ -549,6 +555,24 @@ function setPhase(phase, words) {
 /** Return whether there is something to stop. */
 const isBusy = () => ['speaking', 'replaying'].includes($('stage').dataset.phase);
 
+/** Show how long the text is, and how long it may be. */
+function showCount() {
+  const length = [...$('text').value].length;
+  const isTooLong = length > maxChars;
+  const parts = [length, maxChars].filter((number) => number !== undefined).map((number) => number.toLocaleString('en'));
+  $('count').textContent = `${parts.join(' / ')}${isTooLong ? ': too long' : ''}`;
+  $('text').setAttribute('aria-invalid', String(isTooLong));
+}
+
+/** Put a tag around the selected text. @param {string} before @param {string} [after] */
+function insertTag(before, after = '') {
+  const { value, selectionStart: start, selectionEnd: end } = $('text');
+  $('text').setRangeText(before + value.slice(start, end) + after, start, end, 'end');
+  if (start === end && after) $('text').selectionEnd = $('text').selectionStart -= after.length;
+  editText();
+  showCount();
+}
+
 /** Show the text to edit in place of the words spoken. */
 function editText() {
   $('stage').dataset.view = 'edit';
@@ -609,12 +633,14 @@ const clock = (ms) => `${Math.floor(ms / 60_000)}:${((ms % 60_000) / 1000).toFix
 
 for (const { name, text } of SAMPLES) {
   const button = Object.assign(document.createElement('button'), { type: 'button', textContent: name });
-  button.addEventListener('click', () => (($('text').value = text), editText()));
-  $('samples').append(button);
+  button.addEventListener('click', () => (($('text').value = text), showCount(), editText()));
+  $('insert-pause').before(button);
 }
 $('form').addEventListener('submit', (event) => (event.preventDefault(), speak()));
 $('speak').addEventListener('click', (event) => isBusy() && (event.preventDefault(), interrupt()));
 $('edit-text').addEventListener('click', editText);
+$('insert-pause').addEventListener('click', () => insertTag(' [pause 500ms] '));
+$('insert-spelling').addEventListener('click', () => insertTag('<spell>', '</spell>'));
 $('edit-dialog').addEventListener('close', () => voices.focus(editor.voice.id));
 $('dismiss').addEventListener('click', () => notice.clear());
 $('new-voice').addEventListener('click', () => (interrupt(), preview.stop(), maker.open(making)));
@@ -632,6 +658,7 @@ $('copy-link').addEventListener('click', copyLink);
 $('use-code').addEventListener('click', () => code.open());
 for (const event of ['input', 'change']) {
   $('seed').addEventListener(event, showSeed);
+  $('text').addEventListener(event, showCount);
   $('rate').addEventListener(event, () => ($('rate-out').textContent = `${$('rate').value} tokens/s`));
 }
 for (const option of $('form').elements.source) option.addEventListener('change', () => ($('streamed').hidden = !isStreamed()));

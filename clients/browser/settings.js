@@ -55,13 +55,22 @@ export function settingsOf({ settings, text, voice, seed }) {
   return same;
 }
 
-const NUMBERS = ['steps', 'cfg', 'speed', 'seed'];
+export const NUMBERS = ['speed', 'volume', 'sentence_pause_ms', 'steps', 'cfg', 'seed'];
+const WORDS = ['language', 'text_type', 'instructions', 'adapter'];
+
+/** @param {string} lines `word = respelling` each @returns {Record<string, string>} */
+export function parseLexicon(lines) {
+  const entries = lines.split('\n').map((line) => line.split('=').map((part) => part.trim()));
+  return Object.fromEntries(entries.filter(([word, respelling]) => word && respelling));
+}
 
 /** Return the speech parameters, with `mode` for a text that is sent piece by piece. @param {URLSearchParams} settings */
 export function speechParams(settings) {
   const params = {};
   for (const name of NUMBERS) if (settings.get(name)) params[name] = Number(settings.get(name));
-  if (settings.get('adapter')) params.adapter = settings.get('adapter');
+  for (const name of WORDS) if (settings.get(name)) params[name] = settings.get(name);
+  const lexicon = parseLexicon(settings.get('lexicon') ?? '');
+  if (Object.keys(lexicon).length > 0) params.lexicon = lexicon;
   if (settings.get('source') === 'llm') params.mode = settings.get('mode');
   return params;
 }

@@ -14,7 +14,8 @@ from server_environment import ROOT
 
 WRITE = """
 import { PROGRAMS } from %s;
-const settings = new URLSearchParams({ text: 'It is "half past nine".', seed: '7', steps: '4', speed: '1.2' });
+const values = { text: 'It is "half past nine".', seed: '7', steps: '4', speed: '1.2', language: 'en' };
+const settings = new URLSearchParams(values);
 console.log(PROGRAMS[process.argv[1]].write({ base: process.argv[2], model: 'm', settings, hasKey: false }));
 """
 

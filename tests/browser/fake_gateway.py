@@ -48,6 +48,8 @@ PARAMS = {
     "cfg": {"min": 0.0, "max": 10.0, "default": 2.0},
     "speed": {"min": 0.25, "max": 4.0, "default": 1.0},
     "seed": {"min": 0, "max": 99},
+    "volume": {"min": 0.0, "max": 2.0, "default": 1.0},
+    "sentence_pause_ms": {"min": 0.0, "max": 3000.0, "default": 0.0},
 }
 EMOJI = re.compile(r"[\U0001F300-\U0001FAFF]+")
 
@@ -225,7 +227,7 @@ class FakeGateway:
             return _problem(401, "unauthorized", "this API key is not active")
         if path == "/v1/stream":
             return _problem(429, "too_many_sessions", "no more") if self.full else None
-        model = {"id": "tones", **({"params": self.params} if self.params else {})}
+        model = {"id": "tones", "text": {"max_chars": 20_000}, **({"params": self.params} if self.params else {})}
         if self.makes_voices:
             model["voice_making"] = {"instructions": True, "consent": "required"}
         bodies: dict[str, dict[str, Any]] = {

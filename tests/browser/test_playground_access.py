@@ -149,7 +149,11 @@ def test_what_matters_is_in_sight_without_scrolling(page: PlaygroundPage, width:
     page.script("document.querySelector('.advanced').open = true")
     page.speak("A few words.")
     page.wait(lambda: page.phase() == "finished", "heard to the end")
+    page.script("scrollTo(0, 0)")
     after = page.script(BELOW, ["transcript", "speak", "wave", "replay", "voices"])
+    if width > 900:
+        page.script("scrollTo(0, document.body.scrollHeight)")
+        after += page.script(BELOW, ["transcript", "speak", "wave"])
     page.script("document.getElementById('edit-text').click()")
     assert page.script("return document.activeElement.id") == "text", "the text is where its words were"
     page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

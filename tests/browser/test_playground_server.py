@@ -85,12 +85,44 @@ def test_the_ranges_are_the_servers(visitor: PlaygroundPage, gateway: FakeGatewa
     gateway.params = {"steps": {"min": 3, "max": 7, "default": 5}, "cfg": {"min": 1.0, "max": 4.5, "default": 2.0}}
     visitor.open()
     bounds = "const { min, max, placeholder } = document.getElementById(arguments[0]); return [min, max, placeholder]"
-    assert visitor.script(bounds, "steps") == ["3", "7", "model’s own: 5"]
-    assert visitor.script(bounds, "cfg") == ["1", "4.5", "model’s own: 2"]
+    assert visitor.script(bounds, "steps") == ["3", "7", "5"]
+    assert visitor.script(bounds, "cfg") == ["1", "4.5", "2"]
     gateway.params = None  # an older server: it judges by itself
     visitor.open()
     assert visitor.script(bounds, "steps") == ["1", "", "model’s own"]
     assert visitor.script(bounds, "seed") == ["0", "", "random"]
+
+
+def test_all_settings_reach_the_server(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    wanted = {"speed": "1.5", "volume": "0.5", "sentence_pause_ms": "400", "language": "en-GB", "text-type": "text"}
+    for control, value in {**wanted, "style": "warm", "lexicon": "nginx = engine x\nno entry\nSQL=sequel"}.items():
+        page.choose(control, value)
+    page.speak("With all of them.")
+    [opening] = [message for message in gateway.messages("text") if "params" in message]
+    assert opening["params"] == {
+        "speed": 1.5,
+        "volume": 0.5,
+        "sentence_pause_ms": 400,
+        "language": "en-GB",
+        "text_type": "text",
+        "instructions": "warm",
+        "lexicon": {"nginx": "engine x", "SQL": "sequel"},
+    }
+
+
+def test_the_text_is_counted_against_the_servers_limit_and_tags_are_inserted(page: PlaygroundPage) -> None:
+    text = page.driver.find_element("id", "text")
+    text.clear()
+    text.send_keys("AB-12")
+    assert page.text_of("count") == "5 / 20,000"
+    page.script("document.getElementById('text').select()")
+    page.click("insert-spelling")
+    page.script("document.getElementById('text').selectionStart = 0; document.getElementById('text').selectionEnd = 0")
+    page.click("insert-pause")
+    assert text.get_property("value") == " [pause 500ms] <spell>AB-12</spell>"
+    page.choose("text", "🙂" * 20_001)
+    assert page.text_of("count") == "20,001 / 20,000: too long", "as the server counts, and none is cut"
+    assert text.get_attribute("aria-invalid") == "true"
 
 
 def test_an_adapter_is_chosen_where_there_is_one(page: PlaygroundPage, gateway: FakeGateway) -> None:

@@ -88,7 +88,7 @@ def test_every_decoded_sample_is_played_once_and_in_order(heard: Heard) -> None:
 
 
 def test_the_ranges_of_the_parameters_are_known(heard: Heard) -> None:
-    assert len(heard.bounds) == 8  # steps, guidance, speed and seed
+    assert len(heard.bounds) == 12  # speed, volume, sentence pause, steps, guidance and seed
     assert "" not in heard.bounds
 
 
