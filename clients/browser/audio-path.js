@@ -96,6 +96,21 @@ export class AudioPath {
     return this.player ? this.player.heardMs(context.track) : context.toldMs;
   }
 
+  /** Position that the player has reached; what is before it will be heard. @param {SpeechContext} context @returns {number} ms */
+  playedMs(context) {
+    return this.player && context.track !== null ? this.player.playedMs(context.track) : context.toldMs;
+  }
+
+  /** @param {SpeechContext} context @param {number} ms where it stops */
+  hold(context, ms) {
+    if (context.track !== null) this.player?.hold(context.track, ms);
+  }
+
+  /** @param {SpeechContext} context @param {number} ms where it goes on */
+  release(context, ms) {
+    if (context.track !== null) this.player?.release(context.track, ms);
+  }
+
   /** End a context: no more packets follow; received audio is still played. @param {SpeechContext} context */
   async end(context) {
     const stream = this.tracks.get(context.track);

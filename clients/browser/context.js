@@ -28,7 +28,8 @@ export class SpeechContext extends EventTarget {
    * @param {string} contextId
    * @param {object} settings of the opening message
    * @param {{send: (frame: string) => boolean, heardMs: (context: SpeechContext) => number,
-   *          silence: (context: SpeechContext) => Promise<void>, maxChars: () => number}} session
+   *          silence: (context: SpeechContext) => Promise<void>, maxChars: () => number, playedMs: (context: SpeechContext) => number,
+   *          hold: (context: SpeechContext, ms: number) => void, release: (context: SpeechContext, ms: number) => void}} session
    */
   constructor(contextId, settings, session) {
     super();
@@ -67,6 +68,10 @@ export class SpeechContext extends EventTarget {
     this.finished = new Promise((resolve) => Object.assign(this, { resolveFinished: resolve }));
     /** @type {((spoken: Spoken) => void)[]} */
     this.cancelWaiters = [];
+    /** Where it is held, ms. @type {number | null} */
+    this.heldMs = null;
+    /** The hold or release that has no answer yet. @type {{frame: () => string, resolve: Function, reject: Function} | null} */
+    this.asked = null;
     /** @type {Spoken | null} the server's report of what was heard, after a cancel */
     this.spoken = null;
   }
@@ -121,6 +126,7 @@ export class SpeechContext extends EventTarget {
    */
   async cancel() {
     this.ended = this.silenced = true;
+    this.refused(new ServerError('The context was cancelled', { code: 'context_closed', contextId: this.contextId }));
     await this.session.silence(this);
     if (this.finalHeardMs === null) this.finalHeardMs = this.heardMs;
     if (this.text === '' || this.state === 'failed' || this.state === 'cancelled') {
@@ -133,6 +139,46 @@ export class SpeechContext extends EventTarget {
     // While reconnecting, `resend` repeats the cancel of an open context; for a finished one this is the only record.
     if (!sent && this.state !== 'open') this.#resolveCancel(this.spokenByClock());
     return answer;
+  }
+
+  /**
+   * Hold the speech: it stops at the end of the word that is being played, at once with `at: 'now'`. For an interruption
+   * that may be none; `release` goes on, `cancel` ends it. The server cancels a context that is held for 30 s.
+   * @param {{at?: 'word' | 'now'}} [options]
+   * @returns {Promise<Spoken>} what the listener hears until there
+   * @throws {ServerError | ConnectionLost} the server has ended the context
+   */
+  async hold({ at = 'word' } = {}) {
+    if (this.over || this.text === '' || this.state === 'failed' || this.state === 'cancelled') return this.spokenByClock();
+    if (this.heldMs === null) {
+      const playedMs = this.session.playedMs(this);
+      const word = this.words.find(({ startMs, endMs }) => startMs < playedMs && playedMs < endMs);
+      this.heldMs = at === 'word' && word ? word.endMs : playedMs;
+      this.session.hold(this, this.heldMs);
+    }
+    return this.#ask(() => protocol.hold(this.contextId, Math.max(0, this.heldMs - this.base.ms)));
+  }
+
+  /**
+   * Go on with the next word, or with the beginning of its clause if the hold lasted `clauseAfterMs` (2000).
+   * @param {{clauseAfterMs?: number}} [options]
+   * @returns {Promise<number>} where it goes on, ms
+   * @throws {ServerError | ConnectionLost} the server has ended the context
+   */
+  async release({ clauseAfterMs } = {}) {
+    if (this.heldMs === null) return this.heardMs;
+    return this.#ask(() => protocol.release(this.contextId, clauseAfterMs));
+  }
+
+  /** The hold or release that has no answer yet fails. @param {ServerError | ConnectionLost} error */
+  refused(error) {
+    this.asked?.reject(error);
+    this.asked = this.heldMs = null;
+  }
+
+  /** Send the hold or release again that has no answer yet. */
+  askAgain() {
+    if (this.asked) this.session.send(this.asked.frame());
   }
 
   /** Without a player: report the playback position of your own output. @param {number} playedMs */
@@ -151,6 +197,8 @@ export class SpeechContext extends EventTarget {
 
   /** A server message about this context. @param {{type: string, [field: string]: any}} message */
   receive(message) {
+    if (message.type === 'context.held') return this.#answer(this.#spoken(message));
+    if (message.type === 'context.released') return this.#released(message);
     if (this.state !== 'open' && message.type !== 'cancel.acknowledged') return;
     if (message.type === 'context.started') this.#started(message);
     else if (message.type === 'words') this.#words(message);
@@ -164,6 +212,7 @@ export class SpeechContext extends EventTarget {
   /** @param {ServerError | ConnectionLost} error */
   fail(error) {
     this.#resolveCancel(this.spokenByClock()); // no answer of the server will come
+    this.refused(error);
     if (this.state !== 'open') return;
     this.state = 'failed';
     this.rejectDone(error);
@@ -193,6 +242,7 @@ export class SpeechContext extends EventTarget {
       const isMarkup = isSSML(this.text, this.settings.params?.text_type ?? textType);
       this.base = { chars, flushes, ms: receivedMs, reopened: isMarkup ? openTags(this.text.slice(0, chars)) : '' };
       [this.number, this.lastSequence] = [null, -1];
+      if (this.heldMs !== null) this.asked ??= { frame: () => protocol.hold(this.contextId, 0), resolve() {}, reject() {} };
       this.#emit('restarted', { ms: receivedMs });
     }
     this.resend({ received_chars: 0, num_flushes: 0, ended: false });
@@ -219,7 +269,10 @@ export class SpeechContext extends EventTarget {
     }
     sendUpTo(text.length);
     if (this.cancelWaiters.length > 0) this.session.send(protocol.cancel(this.contextId));
-    else if (this.ended && !known.ended) this.session.send(protocol.end(this.contextId));
+    else {
+      if (this.ended && !known.ended) this.session.send(protocol.end(this.contextId));
+      this.askAgain();
+    }
   }
 
   /** @param {Float32Array} samples @param {number} position @param {number} sampleRate */
@@ -240,6 +293,27 @@ export class SpeechContext extends EventTarget {
     const { voice, seed } = this.chosen;
     if (voice === undefined && seed === undefined) return this.settings;
     return { ...this.settings, voice: voice ?? this.settings.voice, params: { ...this.settings.params, seed } };
+  }
+
+  #ask(frame) {
+    return new Promise((resolve, reject) => {
+      this.asked?.reject(new TypeError('hold() or release() was called again before it had its answer'));
+      this.asked = { frame, resolve, reject };
+      this.askAgain();
+    });
+  }
+
+  #answer(value) {
+    this.asked?.resolve(value);
+    this.asked = null;
+  }
+
+  #released(message) {
+    const begunAgain = this.heldMs !== null && this.heldMs < this.base.ms; // it stopped in an earlier session's speech
+    const fromMs = begunAgain ? this.heldMs : this.base.ms + message.from_ms;
+    this.heldMs = null;
+    this.session.release(this, fromMs);
+    this.#answer(fromMs);
   }
 
   #tellHeard(playedMs) {
@@ -290,6 +364,7 @@ export class SpeechContext extends EventTarget {
     const spoken = this.#spoken(message);
     this.finalHeardMs = spoken.playedMs;
     this.resolveDone({ outcome: 'cancelled', audioMs: spoken.playedMs, ttfaMs: null });
+    this.refused(new ServerError('The context was cancelled', { code: 'context_closed', contextId: this.contextId }));
     this.#emit('cancelled', spoken);
     this.#resolveCancel(spoken);
   }

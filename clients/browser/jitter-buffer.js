@@ -20,11 +20,20 @@ class ContextQueue {
     /** @type {{samples: Float32Array, position: number}[]} */
     this.chunks = [];
     this.headOffset = 0;
+    /** @type {{samples: Float32Array, position: number}[]} played chunks, which a release may go back to */
+    this.recent = [];
+    /** @type {number | null} playing stops at this position until a release */
+    this.holdAt = null;
     this.buffered = 0;
     this.received = 0; // position after the last sample pushed
     this.position = 0; // position after the last sample played
     this.played = 0; // samples that really left, gaps not counted
     this.ended = false;
+  }
+
+  /** Samples that may be played now. */
+  get available() {
+    return this.holdAt === null ? this.buffered : Math.min(this.buffered, Math.max(0, this.holdAt - this.position));
   }
 
   push(samples, position) {
@@ -44,7 +53,7 @@ class ContextQueue {
       taken += count;
       this.position = position + this.headOffset;
       if (this.headOffset === samples.length) {
-        this.chunks.shift();
+        this.recent.push(this.chunks.shift());
         this.headOffset = 0;
       }
     }
@@ -53,12 +62,30 @@ class ContextQueue {
     return taken;
   }
 
+  /** Forget played chunks that end before `position`. */
+  forget(position) {
+    while (this.recent.length > 0 && endOf(this.recent[0]) <= position) this.recent.shift();
+  }
+
+  /** Go on at `position`, as far back as there are samples. */
+  seek(position) {
+    const chunks = [...this.recent, ...this.chunks];
+    const first = chunks.findIndex((chunk) => endOf(chunk) > position);
+    this.recent = first < 0 ? chunks : chunks.slice(0, first);
+    this.chunks = first < 0 ? [] : chunks.slice(first);
+    this.headOffset = first < 0 ? 0 : Math.max(0, position - this.chunks[0].position);
+    this.buffered = this.chunks.reduce((sum, { samples }) => sum + samples.length, -this.headOffset);
+    if (first >= 0) this.position = this.chunks[0].position + this.headOffset;
+  }
+
   /** @returns {ContextReport} */
   report() {
     const { number, position, played, buffered, ended } = this;
     return { number, position, played, buffered, ended };
   }
 }
+
+const endOf = ({ samples, position }) => position + samples.length;
 
 export class JitterBuffer {
   /**
@@ -69,14 +96,24 @@ export class JitterBuffer {
    * @param {number} [options.stepMs] how much one underrun raises it, and calm lowers it
    * @param {number} [options.calmMs] playing this long with no underrun lowers the target one step
    * @param {number} [options.fadeMs] fade at start, stop and underrun
+   * @param {number} [options.recentMs] played speech that is kept: a release may begin a clause again
    */
-  constructor({ sampleRate, minDepthMs = 60, maxDepthMs = 100, stepMs = 20, calmMs = 10_000, fadeMs = 8 }) {
+  constructor({
+    sampleRate,
+    minDepthMs = 60,
+    maxDepthMs = 100,
+    stepMs = 20,
+    calmMs = 10_000,
+    fadeMs = 8,
+    recentMs = 8_100,
+  }) {
     const samples = (ms) => Math.round((ms * sampleRate) / 1000);
     this.minDepth = samples(minDepthMs);
     this.maxDepth = samples(maxDepthMs);
     this.step = samples(stepMs);
     this.calm = samples(calmMs);
     this.fadeLength = samples(fadeMs);
+    this.recent = samples(recentMs);
     this.targetDepth = this.minDepth;
     this.underruns = 0;
     /** @type {Map<number, ContextQueue>} in playing order */
@@ -131,6 +168,21 @@ export class JitterBuffer {
     }
   }
 
+  /** Stop playing a context at a position, or at once if it is behind; what comes meanwhile is kept. */
+  hold(number, position) {
+    if (!this.closed.has(number)) this.#queue(number).holdAt = position;
+  }
+
+  /** Let a held context go on at a position. */
+  release(number, position) {
+    const queue = this.contexts.get(number);
+    if (!queue) return;
+    queue.holdAt = null;
+    queue.seek(position);
+    if (queue === this.#head()) this.playing = false; // a fade-in begins, once enough is buffered
+    this.#retire();
+  }
+
   /**
    * Fill `output`; what is not played is silence.
    * @param {Float32Array} output
@@ -148,7 +200,7 @@ export class JitterBuffer {
       }
       const queue = this.#head();
       if (!queue || !this.#ready(queue, output.length - offset)) break;
-      const available = queue.buffered - this.fadeLength; // the last samples are kept back: they are the fade-out
+      const available = queue.available - this.fadeLength; // the last samples are kept back: they are the fade-out
       if (available > 0) offset += this.#play(queue, output, offset, available, runs);
       else this.#stop(queue);
     }
@@ -178,7 +230,7 @@ export class JitterBuffer {
   /** Return whether the first context may play now; start it if so. */
   #ready(queue, wanted) {
     if (this.playing) return true;
-    if (queue.buffered === 0) return false;
+    if (queue.available === 0) return false;
     this.waitedFor += wanted;
     // A short rest without successor (the server waits for text) is played after twice the target wait.
     const patienceOver = this.waitedFor > 2 * this.targetDepth;
@@ -192,6 +244,7 @@ export class JitterBuffer {
   #play(queue, output, offset, available, runs) {
     const taken = queue.take(output, offset, Math.min(available, output.length - offset));
     runs.push({ number: queue.number, offset, length: taken, position: queue.position - taken });
+    queue.forget(queue.position - this.recent);
     for (let i = 0; i < taken && this.fadeInLeft > 0; i += 1, this.fadeInLeft -= 1) {
       output[offset + i] *= 1 - this.fadeInLeft / this.fadeLength;
     }
@@ -205,7 +258,7 @@ export class JitterBuffer {
 
   /** Only the fade-out is left: the context is over, or it ran dry and waits for a fuller buffer. */
   #stop(queue) {
-    if (!queue.ended) {
+    if (!queue.ended && queue.holdAt === null) {
       this.underruns += 1;
       this.calmFor = 0;
       this.targetDepth = Math.min(this.maxDepth, this.targetDepth + this.step);
@@ -216,7 +269,7 @@ export class JitterBuffer {
 
   /** Contexts that are ended and empty leave; the next one starts as its own utterance. */
   #retire() {
-    for (let queue = this.#head(); queue && queue.ended && queue.buffered === 0; queue = this.#head()) {
+    for (let queue = this.#head(); queue && queue.ended && queue.buffered === 0 && queue.holdAt === null; queue = this.#head()) {
       this.finished.push(queue.report());
       this.contexts.delete(queue.number);
       this.closed.add(queue.number);
@@ -226,7 +279,7 @@ export class JitterBuffer {
 
   #fadeOut(queue) {
     this.playing = false;
-    const tail = new Float32Array(Math.min(this.fadeLength, queue.buffered));
+    const tail = new Float32Array(Math.min(this.fadeLength, queue.available || queue.buffered));
     if (tail.length === 0) return;
     this.tailSource = { number: queue.number, position: queue.position };
     queue.take(tail, 0, tail.length);

@@ -2,7 +2,8 @@
  * The audio thread: a jitter buffer behind a message port. Everything that can be reasoned about without a browser is
  * in jitter-buffer.js.
  *
- * In:  {type: 'push', number, samples, position} · {type: 'end', number} · {type: 'clear', number | null, id}
+ * In:  {type: 'push', number, samples, position} · {type: 'end', number} · {type: 'clear', number | null, id} ·
+ *      {type: 'hold', number, position} · {type: 'release', number, position}
  * Out: {type: 'report', time, contexts, finished, underruns, targetDepth} about every 20 ms while something happens,
  *      {type: 'cleared', id}, {type: 'audible', number, time}, and with `tap` {type: 'tap', time, number, position, samples}
  */
@@ -26,6 +27,8 @@ class PlayerProcessor extends AudioWorkletProcessor {
   receive({ type, number, samples, position, id }) {
     if (type === 'push') this.buffer.push(number, samples, position);
     else if (type === 'end') this.buffer.end(number);
+    else if (type === 'hold') this.buffer.hold(number, position);
+    else if (type === 'release') this.buffer.release(number, position);
     else if (type === 'clear') {
       this.buffer.clear(number);
       this.report(currentTime);

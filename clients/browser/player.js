@@ -90,6 +90,16 @@ export class Player extends EventTarget {
     });
   }
 
+  /** Stop a context at a position (at once if that is past), until `release`. @param {number} number @param {number} ms */
+  hold(number, ms) {
+    this.node.port.postMessage({ type: 'hold', number, position: this.#samples(ms) });
+  }
+
+  /** Let a held context go on at a position. @param {number} number @param {number} ms */
+  release(number, ms) {
+    this.node.port.postMessage({ type: 'release', number, position: this.#samples(ms) });
+  }
+
   /** Playback position at the listener's ear, ms. @param {number} number */
   heardMs(number) {
     const track = this.tracks.get(number);
@@ -111,6 +121,10 @@ export class Player extends EventTarget {
     this.node.port.onmessage = null;
     this.node.disconnect();
     if (this.context.state !== 'closed') await this.context.close();
+  }
+
+  #samples(ms) {
+    return Math.round((ms * this.sampleRate) / 1000);
   }
 
   #track(number) {

@@ -77,6 +77,8 @@ const SERVER_FIELDS = {
   'context.cancelled': { context_id: 'string', sequence: 'number', played_ms: 'number', spoken_text: 'string' },
   'context.failed': { context_id: 'string', sequence: 'number', code: 'string', message: 'string' },
   'cancel.acknowledged': { state: 'string' },
+  'context.held': { context_id: 'string', played_ms: 'number', spoken_text: 'string', spoken_chars: 'number' },
+  'context.released': { context_id: 'string', from_ms: 'number' },
   warning: { code: 'string', message: 'string' },
   error: { code: 'string', message: 'string' },
 };
@@ -141,6 +143,11 @@ export const flush = (contextId) => build('flush', { context_id: contextId });
 export const end = (contextId) => build('end', { context_id: contextId });
 /** @param {string} [contextId] without it: everything */
 export const cancel = (contextId) => build('cancel', { context_id: contextId });
+/** @param {string} contextId @param {number} playedMs where the player stops */
+export const hold = (contextId, playedMs) => build('hold', { context_id: contextId, at: 'now', played_ms: Math.round(playedMs * 10) / 10 });
+/** @param {string} contextId @param {number} [clauseAfterMs] */
+export const release = (contextId, clauseAfterMs) =>
+  build('release', { context_id: contextId, clause_after_ms: clauseAfterMs });
 /** @param {string} contextId @param {number} playedMs */
 export const playback = (contextId, playedMs) =>
   build('playback', { context_id: contextId, played_ms: Math.round(playedMs * 10) / 10 });

@@ -113,6 +113,9 @@ export class RealtimeTTS extends EventTarget {
       send: (frame) => this.link.send(frame), // not sent while reconnecting: `resend` sends it later
       heardMs: (each) => this.path.heardMs(each),
       silence: (each) => this.path.silence(each),
+      playedMs: (each) => this.path.playedMs(each),
+      hold: (each, ms) => this.path.hold(each, ms),
+      release: (each, ms) => this.path.release(each, ms),
       maxChars: () => this.session?.limits?.max_text_chars ?? Infinity,
     });
     this.contexts.set(contextId, context);
@@ -253,6 +256,7 @@ export class RealtimeTTS extends EventTarget {
 
   #errorMessage(message, context) {
     const error = ServerError.fromWire(message);
+    if (context?.asked && error.code === 'context_closed') return context.refused(error);
     // The context is over: our text crossed its end on the wire, or the error follows from one already reported.
     if (error.contextId !== null && context?.state !== 'open') return;
     this.#emit('error', error);
@@ -280,6 +284,7 @@ export class RealtimeTTS extends EventTarget {
   #resumed(contexts) {
     const known = new Map(contexts.map((each) => [each.context_id, each]));
     for (const context of this.contexts.values()) {
+      if (context.state === 'done') context.askAgain();
       if (context.state !== 'open' || context.text === '') continue;
       const there = known.get(context.contextId) ?? UNKNOWN;
       const forgotten = there.state === 'unknown' && context.number !== null; // its start would be heard twice
