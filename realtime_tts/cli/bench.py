@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from realtime_tts.cli.options import Option, with_options
 from realtime_tts.errors import ConfigError
 
 if TYPE_CHECKING:
     from realtime_tts.bench.capacity import CapacityPlan
     from realtime_tts.bench.subject import Subject
-
-Command = Callable[..., object]
-Option = Callable[[Command], Command]
 
 _EPILOG = """\b
 Examples:
@@ -150,10 +148,7 @@ def _bench(*options: Option) -> Callable[[Callable[..., _Measured]], click.Comma
             if measured.is_void:
                 click.get_current_context().exit(1)
 
-        decorated: Command = run
-        for option in reversed((*options, *_OUTPUT)):
-            decorated = option(decorated)
-        return command.command(bench.__name__)(decorated)
+        return command.command(bench.__name__)(with_options(*options, *_OUTPUT)(run))
 
     return add
 

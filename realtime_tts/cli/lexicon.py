@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from realtime_tts.cli.options import FILE
+
 _EPILOG = """\b
 Examples:
   echo '{"nginx": "engine x", "SQL": "sequel"}' > names.json
@@ -18,7 +20,7 @@ W3C's Pronunciation Lexicon Specification, is read too: its <alias>, since model
 
 
 @click.command("lexicon", epilog=_EPILOG)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 @click.argument("text", required=False)
 @click.option("--language", default="en", show_default=True, help="Language of the text.")
 def command(file: Path, text: str | None, language: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 
 import click
@@ -14,21 +14,37 @@ from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParam
 from realtime_tts.errors import ConfigError
 
 Command = Callable[..., object]
+Option = Callable[[Command], Command]
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def setting_options(rows: Iterable[Setting], shown: Iterable[str]) -> Callable[[Command], Command]:
-    """Return a decorator that adds a flag for each setting. Only those in `shown` are listed in ``--help``."""
-    shown_names = frozenset(shown)
+def with_options(*options: Option) -> Option:
+    """Return a decorator that adds options, listed in this order."""
 
     def decorate(command: Command) -> Command:
-        for row in reversed(list(rows)):
-            command = _option(row, hidden=row.name not in shown_names)(command)
+        for option in reversed(options):
+            command = option(command)
         return command
 
     return decorate
 
 
-def _option(row: Setting, hidden: bool) -> Callable[[Command], Command]:
+def setting_options(rows: Iterable[Setting], shown: Container[str]) -> Option:
+    """Return a decorator that adds a flag for each setting. Only those in `shown` are listed in ``--help``."""
+    return with_options(*(_option(row, hidden=row.name not in shown) for row in rows))
+
+
+recording_options = with_options(
+    click.option("--reference", type=FILE, help="Recording of the voice to clone."),
+    click.option("--prompt", "--prompt-audio", "prompt", type=FILE, help="Recording that the speech continues …"),
+    click.option("--prompt-text", help="… and its transcript."),
+    click.option("--consent", is_flag=True, help="For a server: the speaker agrees to have the voice cloned."),
+    click.option("--consent-by", help="Name of the person that states the consent, if the server requires it."),
+    click.option("--consent-scope", help="Permitted use, if the server requires it."),
+)
+
+
+def _option(row: Setting, hidden: bool) -> Option:
     # Flags have no default: missing values come from the environment, the file or the table.
     shown_default = ",".join(row.default) if isinstance(row.default, tuple) else row.default
     text = row.help + (f"  [default: {shown_default}]" if shown_default not in ("", False) else "")
@@ -52,12 +68,9 @@ def _metavar(row: Setting) -> str | None:
     return names.get(row.type, "A=B,C=D")
 
 
-def speech_options(command: Command) -> Command:
-    """Add an option for each speech parameter; that of a mapping takes the path of a file."""
-    for name, param in reversed(SPEECH_PARAMS.items()):
-        text = _SAY_HELP.get(name, param.help) + ("" if param.default is None else f"  [default: {param.default}]")
-        command = click.option("--" + name.replace("_", "-"), name, type=_param_type(param), help=text)(command)
-    return command
+def _param_option(name: str, param: SpeechParam) -> Option:
+    text = _SAY_HELP.get(name, param.help) + ("" if param.default is None else f"  [default: {param.default}]")
+    return click.option("--" + name.replace("_", "-"), name, type=_param_type(param), help=text)
 
 
 _SAY_HELP = {
@@ -69,18 +82,22 @@ _SAY_HELP = {
 
 def _param_type(param: SpeechParam) -> object:
     if param.type is Mapping:
-        return click.Path(exists=True, dir_okay=False, path_type=Path)
+        return FILE
     if param.choices:
         return click.Choice(param.choices)
     ranges: dict[object, Callable[..., object]] = {int: click.IntRange, float: click.FloatRange}
     return ranges[param.type](param.minimum, param.maximum) if param.type in ranges else str
 
 
+# An option for each speech parameter; that of a mapping takes the path of a file.
+speech_options = with_options(*(_param_option(*item) for item in SPEECH_PARAMS.items()))
+
+
 def config_option(command: Command) -> Command:
     return click.option(
         "--config",
         "config_path",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=FILE,
         envvar="REALTIME_TTS_CONFIG",
         help="TOML file with the tables [engine] and [server].",
     )(command)

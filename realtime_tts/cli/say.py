@@ -17,7 +17,7 @@ import click
 from realtime_tts import __version__
 from realtime_tts.audio.provenance import Provenance
 from realtime_tts.cli.checks import check_adapter, check_model, nothing_to_say
-from realtime_tts.cli.options import read_settings, speech_options
+from realtime_tts.cli.options import FILE, read_settings, recording_options, speech_options
 from realtime_tts.cli.playing import Speech, play
 from realtime_tts.cli.progress import Progress
 from realtime_tts.cli.sinks import FORMATS, check_sink
@@ -41,9 +41,6 @@ _READ_BYTES = 4096
 _RECORDINGS = ("reference", "prompt", "prompt_text", "consent", "consent_by", "consent_scope")
 
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
 @dataclass(frozen=True)
 class SayRequest:
     """Text and options of one `say`. recordings: arguments of the client's `OwnVoice`."""
@@ -57,7 +54,7 @@ class SayRequest:
 
 @click.command("say", epilog=_EPILOG)
 @click.argument("text", required=False)
-@click.option("--file", "text_file", type=_FILE, help="Read the text from a file.")
+@click.option("--file", "text_file", type=FILE, help="Read the text from a file.")
 @click.option(
     "-o", "--output", help="Write to a file (.wav, .ogg, .raw), or with - to standard output.  [default: the speaker]"
 )
@@ -68,12 +65,7 @@ class SayRequest:
     help="Format of the output.  [default: by its name; wav for -]",
 )
 @click.option("--voice", help="A voice's name; see `realtime-tts voices`.")
-@click.option("--reference", type=_FILE, help="Speak like this recording.")
-@click.option("--prompt", "--prompt-audio", "prompt", type=_FILE, help="Continue from this recording …")
-@click.option("--prompt-text", help="… in which this was said.")
-@click.option("--consent", is_flag=True, help="With --url: the recording's speaker agrees to have the voice cloned.")
-@click.option("--consent-by", help="Name of the person that states the consent, if the server requires it.")
-@click.option("--consent-scope", help="Permitted use, if the server requires it.")
+@recording_options
 @speech_options
 @click.option("--model", help="A directory, a Hugging Face id, or 'starter-voice'.  [default: starter-voice]")
 @click.option("--device", help="auto, cpu, cuda, cuda:1 …  [default: auto]")

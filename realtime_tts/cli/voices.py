@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from realtime_tts.cli.options import recording_options
 from realtime_tts.cli.server_options import api_key_option, refuse_unused, server_options
 
 _EPILOG = """\b
@@ -16,7 +17,6 @@ Examples:
   realtime-tts voices add Anna --reference anna.wav --consent
   realtime-tts voices delete Anna
 """
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group("voices", epilog=_EPILOG, invoke_without_command=True)
@@ -50,15 +50,10 @@ def command(context: click.Context, model: str, url: str | None, api_key: str | 
 
 @command.command("add")
 @click.argument("name")
-@click.option("--reference", type=_file, help="Recording of the voice to clone.")
-@click.option("--prompt", type=_file, help="Recording that the speech continues.")
-@click.option("--prompt-text", help="Transcript of the prompt.")
+@recording_options
 @click.option("--instructions", help="Description of the voice in place of recordings, for models with voice design.")
 @click.option("--description", default="", help="Description shown in lists.")
 @click.option("--language", default="", help="Language code, such as en.")
-@click.option("--consent", is_flag=True, help="The speaker agrees to having the voice cloned.")
-@click.option("--consent-by", help="Name of the person that states the consent.")
-@click.option("--consent-scope", help="Permitted use.")
 @server_options
 def add(name: str, reference: Path | None, prompt: Path | None, url: str, api_key: str | None, **about: object) -> None:
     """Add a voice to a server, from recordings of one speaker (2 to 60 s) or from a description."""
