@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 from collections.abc import Callable
 
 from realtime_tts.contract import frames
@@ -20,8 +19,7 @@ class RequestStream:
         self.buffered_bytes = 0
         self.ended = False  # True once the terminal message was put
         self._cancel = cancel
-        self._messages: collections.deque[frames.Message] = collections.deque()
-        self._awaited: asyncio.Future[None] | None = None  # the reader's wait
+        self._messages: asyncio.Queue[frames.Message] = asyncio.Queue()
         self._read_all = False
 
     def __aiter__(self) -> RequestStream:
@@ -30,10 +28,7 @@ class RequestStream:
     async def __anext__(self) -> frames.Message:
         if self._read_all:
             raise StopAsyncIteration
-        while not self._messages:
-            self._awaited = asyncio.get_running_loop().create_future()
-            await self._awaited
-        message = self._messages.popleft()
+        message = await self._messages.get()
         self.buffered_bytes -= len(message.payload)
         self._read_all = isinstance(message, (frames.Done, frames.Failed))
         return message
@@ -42,19 +37,17 @@ class RequestStream:
         """Cancel the request unless it has ended; later reads end at once."""
         if not self.ended:
             self._cancel(self.request_id)
-        self._messages.clear()
-        self.buffered_bytes = 0
+        self.drop_audio()
         self._read_all = True
 
     def put(self, message: frames.Message) -> None:
         """Add a message. Called by the client only."""
         self.ended = isinstance(message, (frames.Done, frames.Failed))
         self.buffered_bytes += len(message.payload)
-        self._messages.append(message)
-        if self._awaited is not None and not self._awaited.done():
-            self._awaited.set_result(None)
+        self._messages.put_nowait(message)
 
     def drop_audio(self) -> None:
         """Drop what has not been read, for a cancel."""
-        self._messages.clear()
+        while not self._messages.empty():
+            self._messages.get_nowait()
         self.buffered_bytes = 0
