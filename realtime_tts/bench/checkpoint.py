@@ -108,7 +108,7 @@ def random_model(
 
 
 def _draw(name: str, parameter: Tensor, generator: torch.Generator) -> None:
-    """Matrices by their inputs; biases small; embeddings and tokens of size one."""
+    """Draw a parameter: matrices scaled by their inputs, small biases, embeddings of unit variance."""
     if name == "bias":
         parameter.normal_(0.0, 0.02, generator=generator)
     elif parameter.dim() >= 2 and name == "weight":
@@ -124,8 +124,8 @@ def _serving(config: ModelConfig, shape: str) -> dict[str, object]:
 
 
 def _train_tokenizer() -> Tokenizer:
-    """Byte pairs in the manner of the real ones, trained on what the bench says: its words are a token or two, as in a
-    large vocabulary; what else there may be is spelt, at last in bytes."""
+    """Return a tokenizer of byte pairs like the published ones, trained on the texts of the bench: their words have one
+    or two tokens, as in a large vocabulary. Other text is split into characters or bytes."""
     specials = [_SPECIAL.get(number, f"<|reserved_{number}|>") for number in range(REFERENCE_END + 1)]
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = _words()

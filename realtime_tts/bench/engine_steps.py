@@ -107,7 +107,7 @@ class SteadyStreams:
         return elapsed_s
 
     def _long_text(self, num_streams: int, num_steps: int) -> str:
-        """Long enough that upstream's guard, six patches a token, ends no stream before all are measured."""
+        """Return a text so long that the length guard, six patches a token, ends no stream before all are measured."""
         num_tokens = len(self.engine.loaded.tokenizer.encode(TURN))
         num_prefills = 1 + num_streams * (num_tokens + 8) // self.engine.config.max_prefill_positions
         return " ".join([TURN] * -(-(num_steps + num_prefills + 1) // (6 * num_tokens)))

@@ -47,9 +47,9 @@ class InProcess:
         return self._num_patches * self._patch_s
 
     def closed_loop(self, num_callers: int, num_streams: int, seed: int) -> list[Heard]:
-        """So many callers, each asking again as soon as it has all audio, as fast as it is made. The first turn of each
-        is cut short somewhere, so that they do not go in step; `num_streams` whole turns after these are judged, while
-        all callers go on."""
+        """Run `num_callers` callers, each of which requests its next turn as soon as the last one is complete. The
+        first turn of each has a random length, so that callers are out of phase. `num_streams` whole turns after these
+        are judged, under the load of all callers."""
         draw = random.Random(seed)
         self._begin()
         for _ in range(num_callers):

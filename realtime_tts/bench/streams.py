@@ -19,7 +19,7 @@ class Heard:
     """One stream. Times in seconds since the moment at which its text was to be sent, however late it really was.
 
     scheduled_s: that moment, since the load began. chunks: (arrived, begins in the audio) of each piece of audio that
-    is later, by its place, than all before it: no player stands still for another. num_chunks: all of them.
+    is later, by its position, than all before it: only these can stall a player. num_chunks: all of them.
     last_s, position_s: when the last of them came, and where it begins.
     ended_s: when its terminal message came. error: its code, or "" if all went well.
     cancelled_at_s: time of the barge-in; None: none. terminal: the server's message at its end.

@@ -22,8 +22,8 @@ _MAX_WAITING = 1_000_000  # no stream is refused; waiting streams count as waiti
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subject:
-    """A checkpoint on its device whose streams end where they are told to: its stop head is made silent, and no guard
-    by characters is kept. The work of a step is that of the checkpoint as it is."""
+    """Checkpoint on its device whose streams have the requested length: its stop head is zero, and the guard by
+    characters is off. A step takes the same time as with the original checkpoint."""
 
     loaded: LoadedModel
     device: torch.device
@@ -32,7 +32,7 @@ class Subject:
 
     @classmethod
     def load(cls, options: EngineOptions) -> Subject:
-        """Raises CheckpointError, ConfigError: there is no such checkpoint or device."""
+        """Load a checkpoint. Raises CheckpointError, ConfigError: there is no such checkpoint or device."""
         started_s = time.perf_counter()
         loaded, device = load_checkpoint(options)
         with torch.inference_mode():
@@ -48,7 +48,7 @@ class Subject:
     def engine(
         self, emit: Callable[[frames.Message], None], stages: StageClock | None = None, **limits: float
     ) -> Engine:
-        """A warm one; arguments as `make_engine`'s."""
+        """Return a warm engine; arguments as `make_engine`'s."""
         return make_engine(self.loaded, self.device, self.options, emit, stages, max_waiting=_MAX_WAITING, **limits)
 
     def forget_peak(self) -> None:
@@ -57,7 +57,7 @@ class Subject:
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def memory(self) -> dict[str, float]:
-        """MiB: of the device what tensors held at most and what is reserved for them; of the process on the CPU."""
+        """Return MiB: peak of all tensors and reserved memory of the device; resident memory of the process."""
         if self.device.type != "cuda":
             return {"rss_mib": resident_bytes() / 2**20}
         peak, reserved = torch.cuda.max_memory_allocated(self.device), torch.cuda.memory_reserved(self.device)

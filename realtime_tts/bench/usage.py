@@ -73,7 +73,7 @@ class Sample:
 
 
 def text_getter(url: str, api_key: str | None = None) -> Callable[[str], str]:
-    """A `Watched.get` of the server whose stream is at this URL."""
+    """Return a `Watched.get` for the server whose stream is at this URL."""
     parts = urlsplit(url)
     base = f"{'https' if parts.scheme in ('https', 'wss') else 'http'}://{parts.netloc}"
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
@@ -86,7 +86,7 @@ def text_getter(url: str, api_key: str | None = None) -> Callable[[str], str]:
 
 
 def take_sample(watched: Watched) -> Sample | None:
-    """None where /proc does not tell."""
+    """Return a sample; None without the figures of /proc."""
     try:
         metrics = watched.get("/metrics")
     except OSError:

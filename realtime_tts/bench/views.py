@@ -24,7 +24,7 @@ def _range(values: Sequence[float]) -> str:
 
 
 def engine_table(rows: Sequence[StepRow]) -> str:
-    """Steps by the number of streams; stages in ms."""
+    """Return steps by the number of streams; stages in ms."""
     stages = list(dict.fromkeys(stage for row in rows for stage in row.stages_ms or ()))
     kernels = ["kernels"] if any(row.kernels for row in rows) else []
     header = ["streams", "p50 ms", "p95", "p99", "runs' p50", *stages, *kernels, "× real time", "MiB"]
@@ -44,7 +44,7 @@ def engine_table(rows: Sequence[StepRow]) -> str:
 
 
 def latency_table(rows: Sequence[LatencyRow]) -> str:
-    """First audio in ms; of the closed loop also how fast speech is made."""
+    """Return time to first audio, ms; for the closed loop also the speed of generation."""
     header = ["callers", "first audio p50 ms", "p95", "p99", "runs' p50", "RTF p50", "p95"]
     header += ["× real time", "burst p50", "p95"]
     lines = [
@@ -88,7 +88,7 @@ def capacity_table(result: Capacity) -> str:
 
 
 def server_table(result: ServerCapacity) -> str:
-    """One caller alone, every trial, how busy everything was in the highest load that held, and the limit."""
+    """Return the times of one caller alone, every trial, the utilisation in the best trial, and the limit."""
     firsts = ", ".join(" / ".join(_percentiles(Spread.of(times_ms))) for times_ms in result.alone_ms)
     lines = [f"One caller, first packet p50 / p95 / p99 ms: {firsts}", "", capacity_table(result)]
     if best := result.best:
@@ -110,7 +110,7 @@ def load_table(result: LoadResult) -> str:
         "first token → first packet, ms": _line(result.first_audio_ms),
     }
     for pre_buffer_ms, stalls in result.stalls.items():
-        rows[f"ran dry with {pre_buffer_ms} ms of buffer"] = (
+        rows[f"underruns with {pre_buffer_ms} ms of buffer"] = (
             f"{percent(stalls.share)} of listeners, {percent(_share(stalls.late, result.packets))} of packets late, "
             f"the longest wait {figure(stalls.longest_ms)} ms"
         )
