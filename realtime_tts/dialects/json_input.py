@@ -62,6 +62,9 @@ E = TypeVar("E", bound=InvalidRequest)
 T = TypeVar("T")
 
 
+dump_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
 def load_object(frame: str | bytes, max_bytes: int) -> dict[str, object]:
     """Parse one JSON object.
 

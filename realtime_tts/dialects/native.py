@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import struct
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from pydantic import Field, create_model
 from realtime_tts.audio.codecs import PACKET_CODECS, STREAM_CODECS, AudioFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS
 from realtime_tts.dialects.base import Habits
-from realtime_tts.dialects.json_input import Body, Integer, load_object
+from realtime_tts.dialects.json_input import Body, Integer, dump_json, load_object
 from realtime_tts.dialects.speech_request import read_params
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
@@ -55,7 +54,6 @@ SUBPROTOCOL = "realtime-tts.v1"
 AUDIO_HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number, sequence, pts in samples
 VERSION = 1
 KIND_AUDIO = 1
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _MAX_IDS = 1024  # in a session.resume
 _MAX_ID_CHARS = 128
 
@@ -89,7 +87,7 @@ class NativeDialect:
                 pack(VERSION, KIND_AUDIO, 0, number, sequence + place, pts + place * step) + payload
                 for place, payload in enumerate(packets.payloads)
             ]
-        return (_encode({"type": _TYPES[type(message)], **_members(message)}),)
+        return (dump_json({"type": _TYPES[type(message)], **_members(message)}),)
 
 
 # ---- client messages ---------------------------------------------------------------------------------------------

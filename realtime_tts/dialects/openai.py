@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,7 +12,7 @@ from typing_extensions import TypedDict
 
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams
-from realtime_tts.dialects.json_input import Body, load_object
+from realtime_tts.dialects.json_input import Body, dump_json, load_object
 from realtime_tts.dialects.speech_request import SpeechRequest, read_params, unknown_field_notices
 from realtime_tts.dialects.voice_request import InlineVoice, VoiceRequest
 from realtime_tts.errors import (
@@ -176,4 +175,4 @@ def error_event(error: RealtimeTTSError) -> bytes:
 
 
 def _event(content: Mapping[str, object]) -> bytes:
-    return f"data: {json.dumps(content, separators=(',', ':'))}\n\n".encode()
+    return f"data: {dump_json(content)}\n\n".encode()

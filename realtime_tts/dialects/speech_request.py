@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import create_model
 
@@ -65,25 +65,24 @@ class Total:
     patches: int
 
 
-class Rendering(Protocol):
-    """Format of the speech in a dialect. One object for each answer; it may keep state.
+class Rendering:
+    """Format of the speech in a dialect, here the audio without a wrapper. One object for each answer.
 
     The answer begins with the first bytes of output; an error before them is answered with its status.
     """
 
-    @property
-    def content_type(self) -> str: ...
+    content_type = ""  # that of the audio
+    wants_words = False
 
-    @property
-    def wants_words(self) -> bool: ...
+    def chunk(self, chunk: Chunk) -> bytes:
+        return chunk.data
 
-    def chunk(self, chunk: Chunk) -> bytes: ...
-
-    def end(self, total: Total) -> bytes: ...
+    def end(self, total: Total) -> bytes:
+        return b""
 
     def error(self, error: RealtimeTTSError) -> bytes:
         """Return the last bytes before the connection is closed; b"" if the format has no error message."""
-        ...
+        return b""
 
 
 _TYPES: dict[object, object] = {int: Integer, float: float, str: str, Mapping: dict[str, str]}

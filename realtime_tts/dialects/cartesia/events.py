@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 from realtime_tts.dialects.base import NOTICE_FIELD
 from realtime_tts.dialects.cartesia.errors import error_body, error_status
+from realtime_tts.dialects.json_input import dump_json
 from realtime_tts.session.messages import TimedWord
 
 
 def chunk(context_id: str | None, audio: bytes, **rest: int) -> str:
     # The most frequent event: formatting the JSON directly is faster.
-    named = "" if context_id is None else f'"context_id":{json.dumps(context_id)},'
+    named = "" if context_id is None else f'"context_id":{dump_json(context_id)},'
     more = "".join(f',"{name}":{value}' for name, value in rest.items())
     data = base64.b64encode(audio).decode("ascii")
     return f'{{"type":"chunk",{named}"data":"{data}","done":false,"status_code":206,"step_time":0{more}}}'
@@ -65,5 +65,4 @@ def error(context_id: str | None, code: str, status: int, message: str, request_
 
 def _event(kind: str, context_id: str | None, status: int, **rest: object) -> str:
     named = {} if context_id is None else {"context_id": context_id}
-    event = {"type": kind, **named, "done": False, "status_code": status, **rest}
-    return json.dumps(event, separators=(",", ":"), allow_nan=False)
+    return dump_json({"type": kind, **named, "done": False, "status_code": status, **rest})

@@ -6,14 +6,13 @@ Messages do not name a context. The text up to a `Flush` is one context; context
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 
 from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.deepgram.requests import SpeechBody, Split, read_params, read_raw_format, unsplit
-from realtime_tts.dialects.json_input import load_object
+from realtime_tts.dialects.json_input import dump_json, load_object
 from realtime_tts.errors import InvalidMessage
 from realtime_tts.session.messages import (
     AudioPackets,
@@ -150,7 +149,7 @@ _READERS: dict[str, Callable[[DeepgramDialect, Mapping[str, object]], Iterable[C
 
 
 def _render(kind: str, **fields: object) -> str:
-    return json.dumps({"type": kind, **fields}, separators=(",", ":"), allow_nan=False)
+    return dump_json({"type": kind, **fields})
 
 
 def _both_names(prefix: str, code: str, message: str) -> dict[str, str]:

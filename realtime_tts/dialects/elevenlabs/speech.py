@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 
 from realtime_tts.contract.speech_params import given
@@ -11,8 +10,8 @@ from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTim
 from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_format
 from realtime_tts.dialects.elevenlabs.requests import Request
-from realtime_tts.dialects.json_input import Integer
-from realtime_tts.dialects.speech_request import Chunk, SpeechRequest, Total, unknown_field_notices
+from realtime_tts.dialects.json_input import Integer, dump_json
+from realtime_tts.dialects.speech_request import Chunk, Rendering, SpeechRequest, Total, unknown_field_notices
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 
 _IGNORED = ("previous_request_ids", "next_request_ids", "use_pvc_as_ivc")
@@ -57,7 +56,7 @@ def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRe
     )
 
 
-class TimedLines:
+class TimedLines(Rendering):
     """Answer of JSON lines, each with the next audio and the characters that begin in it or soon after."""
 
     content_type = "application/json"
@@ -78,10 +77,10 @@ class TimedLines:
         return _line(b"", characters) if characters.chars else b""
 
     def error(self, error: RealtimeTTSError) -> bytes:
-        return _dumped(elevenlabs_problem(error)[1]) + b"\n"
+        return dump_json(elevenlabs_problem(error)[1]).encode() + b"\n"
 
 
-class TimedObject:
+class TimedObject(Rendering):
     """Answer of one JSON object, written while audio is produced, so that little of it is kept in memory."""
 
     content_type = "application/json"
@@ -103,12 +102,9 @@ class TimedObject:
 
     def end(self, total: Total) -> bytes:
         self._characters.extend(self._times.finish(total.audio_ms))
-        times = _dumped(_alignment(self._characters))
+        times = dump_json(_alignment(self._characters)).encode()
         end = base64.b64encode(self._rest) + b'","alignment":' + times + b',"normalized_alignment":' + times + b"}"
         return self._opened(end)
-
-    def error(self, error: RealtimeTTSError) -> bytes:
-        return b""
 
     def _opened(self, data: bytes) -> bytes:
         opening, self._opening = self._opening, b""
@@ -118,7 +114,9 @@ class TimedObject:
 def _line(data: bytes, characters: Characters) -> bytes:
     alignment = _alignment(characters) if characters.chars else None
     audio = base64.b64encode(data).decode()
-    return _dumped({"audio_base64": audio, "alignment": alignment, "normalized_alignment": alignment}) + b"\n"
+    return (
+        dump_json({"audio_base64": audio, "alignment": alignment, "normalized_alignment": alignment}).encode() + b"\n"
+    )
 
 
 def _alignment(characters: Characters) -> dict[str, object]:
@@ -128,7 +126,3 @@ def _alignment(characters: Characters) -> dict[str, object]:
         "character_start_times_seconds": [start / 1000 for start in characters.starts_ms],
         "character_end_times_seconds": [end / 1000 for end in characters.ends_ms],
     }
-
-
-def _dumped(content: Mapping[str, object]) -> bytes:
-    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()

@@ -8,7 +8,6 @@ it: flushed text is then spoken to its end, other text is cut off.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +19,7 @@ from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTim
 from realtime_tts.dialects.elevenlabs.errors import error_status
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packet_format
 from realtime_tts.dialects.elevenlabs.requests import Request
-from realtime_tts.dialects.json_input import load_object
+from realtime_tts.dialects.json_input import dump_json, load_object
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 from realtime_tts.session.messages import (
     AudioPackets,
@@ -276,10 +275,10 @@ class ElevenLabsDialect:
             return self._failure(turn, message.code, message.message)
         # Not sent: the error of the final close, which follows errors, and late messages for ended contexts.
         is_told = message.code in ("too_many_errors", "context_closed")
-        return [] if is_told else [_dumped(_error(message.code, message.message))]
+        return [] if is_told else [dump_json(_error(message.code, message.message))]
 
     def _told(self, turn: _Turn, answer: dict[str, object]) -> str:
-        return _dumped({**answer, "contextId": turn.name} if self._multi else answer)
+        return dump_json({**answer, "contextId": turn.name} if self._multi else answer)
 
 
 def read_key(frame: str | bytes, max_bytes: int) -> str:
@@ -295,15 +294,11 @@ def read_key(frame: str | bytes, max_bytes: int) -> str:
 
 def refusal(error: RealtimeTTSError) -> str:
     """Return the error message for a refusal after an accepted handshake."""
-    return _dumped(_error(error.code, error.message))
+    return dump_json(_error(error.code, error.message))
 
 
 def _error(code: str, text: str) -> dict[str, object]:
     return {"message": text, "error": error_status(code), "code": _POLICY_VIOLATION}
-
-
-def _dumped(answer: dict[str, object]) -> str:
-    return json.dumps(answer, separators=(",", ":"), allow_nan=False)
 
 
 def _bounded(text: str) -> str:

@@ -111,10 +111,6 @@ class HttpSpeech:
         return max(1, self._speaker.num_streams) if is_running and self._speaker is not None else int(is_running)
 
     @property
-    def engine_voice(self) -> str:
-        return self._settings.voice
-
-    @property
     def voices(self) -> tuple[str]:
         return (self._settings.voice,)
 

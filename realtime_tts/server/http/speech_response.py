@@ -12,7 +12,7 @@ from fastapi import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from realtime_tts.dialects.speech_request import Chunk, Rendering, SpeechRequest, Total
+from realtime_tts.dialects.speech_request import Rendering, SpeechRequest
 from realtime_tts.errors import InternalError, RealtimeTTSError, RequestTooLarge, TextTooLong
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
@@ -32,24 +32,6 @@ _MAX_NAME_CHARS = 64
 _NOTICE = "realtime-tts-notice"
 
 
-class PlainAudio:
-    """Rendering of the audio stream without a wrapper."""
-
-    wants_words = False
-
-    def __init__(self, request: SpeechRequest) -> None:
-        self.content_type = request.audio.content_type
-
-    def chunk(self, chunk: Chunk) -> bytes:
-        return chunk.data
-
-    def end(self, total: Total) -> bytes:
-        return b""
-
-    def error(self, error: RealtimeTTSError) -> bytes:
-        return b""
-
-
 class SpeechResponse(StreamingResponse):
     """Response to a request for speech. An error before the first bytes is raised, for the router's error shape.
 
@@ -59,12 +41,11 @@ class SpeechResponse(StreamingResponse):
     def __init__(
         self, gateway: Gateway, client: Client, request: SpeechRequest, rendering: Rendering | None = None
     ) -> None:
-        self._rendering: Rendering = rendering or PlainAudio(request)
+        self._rendering = rendering or Rendering()
         self._gateway, self._client = gateway, client
         self._speech = HttpSpeech(gateway, client, request, self._rendering.wants_words)
-        super().__init__(
-            (), headers=_headers(gateway, client, request, self._speech.voice), media_type=self._rendering.content_type
-        )
+        headers = _headers(gateway, client, request, self._speech.voice)
+        super().__init__((), headers=headers, media_type=self._rendering.content_type or request.audio.content_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         speech, admission = self._speech, self._gateway.admission

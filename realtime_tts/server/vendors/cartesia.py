@@ -10,7 +10,7 @@ from realtime_tts.dialects.cartesia.errors import CartesiaError, cartesia_proble
 from realtime_tts.dialects.cartesia.requests import SpeechBody
 from realtime_tts.dialects.cartesia.stream import CartesiaDialect
 from realtime_tts.dialects.json_input import Body, Integer
-from realtime_tts.dialects.speech_request import Chunk, Total
+from realtime_tts.dialects.speech_request import Chunk, Rendering, Total
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.http.browser_tokens import make_plain_token
 from realtime_tts.server.http.problems import answers_in
@@ -32,7 +32,7 @@ class _TokenBody(Body):
     expires_in: Integer = Field(default=60, ge=1)  # s
 
 
-class _Events:
+class _Events(Rendering):
     """Server-sent events of one speech."""
 
     content_type = _EVENT_STREAM

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from realtime_tts import __version__
 from realtime_tts.dialects import openai
-from realtime_tts.dialects.speech_request import Chunk, Total
+from realtime_tts.dialects.speech_request import Chunk, Rendering, Total
 from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import ModelNotFound, RealtimeTTSError
 from realtime_tts.server.admission.client import Client
@@ -62,11 +62,10 @@ router = APIRouter(dependencies=[answers_in(openai.problem)])
 _http = APIRouter(prefix="/v1", tags=["OpenAI"], dependencies=NEEDS_KEY, responses=problems(model=openai.OpenAIError))
 
 
-class _Events:
+class _Events(Rendering):
     """Server-sent events."""
 
     content_type = openai.EVENT_STREAM
-    wants_words = False
 
     def chunk(self, chunk: Chunk) -> bytes:
         return openai.audio_event(chunk.data) if chunk.data else b""

@@ -191,7 +191,7 @@ async def _sample(gateway: Gateway, client: Client, voice: str, language: str) -
                 speech.taken(1000 * len(chunk.data) / 2 / rate_hz)
         finally:
             speech.close()
-    return wav_header(rate_hz, num_samples=len(pcm) // 2, provenance=gateway.provenance(speech.engine_voice)) + pcm
+    return wav_header(rate_hz, num_samples=len(pcm) // 2, provenance=gateway.provenance(*speech.voices)) + pcm
 
 
 def _seconds(text: str) -> float | None:

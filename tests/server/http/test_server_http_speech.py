@@ -21,11 +21,10 @@ from stream_client import open_stream
 from realtime_tts.audio.filters import StreamResampler
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SpeechParams
-from realtime_tts.dialects.speech_request import Chunk, SpeechRequest, Total
+from realtime_tts.dialects.speech_request import Chunk, Rendering, SpeechRequest, Total
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.admission.auth import create_key
 from realtime_tts.server.http import speech_response
-from realtime_tts.server.http.routes import authorize, get_gateway
 from realtime_tts.server.http.speech_response import SpeechResponse
 
 MakeGateway = Callable[..., GatewayHarness]
@@ -63,7 +62,7 @@ def speak(client: httpx.Client, text: str, **fields: Any) -> httpx.Response:
     return client.post(PATH, json={"model": "tts-1", "voice": "alloy", "input": text, **fields})
 
 
-class Lines:
+class Lines(Rendering):
     """JSON lines: chunks with their words, and the end."""
 
     content_type = "application/x-ndjson"
@@ -86,7 +85,8 @@ def mount_lines(app: FastAPI, audio: StreamFormat, seed: int = 0, speed: float =
     async def lines(request: Request) -> SpeechResponse:
         text = (await request.body()).decode()
         wanted = SpeechRequest(text, audio, "slt", params=SpeechParams(seed=seed, speed=speed))
-        return SpeechResponse(get_gateway(request), authorize(request), wanted, Lines())
+        gateway = request.app.state.gateway
+        return SpeechResponse(gateway, gateway.admission.identify(request), wanted, Lines())
 
     app.router.routes.insert(0, Route("/lines", lines, methods=["POST"]))
 
