@@ -21,6 +21,7 @@ from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packe
 from realtime_tts.dialects.elevenlabs.requests import Request
 from realtime_tts.dialects.json_input import dump_json, load_object
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError
+from realtime_tts.session.connection import POLICY_VIOLATION
 from realtime_tts.session.messages import (
     AudioPackets,
     CancelRequest,
@@ -47,7 +48,6 @@ _DEFAULT_CONTEXT = "default"
 _OPENER = " "
 _MAX_DEAD = 64
 _WIDE = "\u2e80"  # first character of the scripts without spaces between sentences
-_POLICY_VIOLATION = 1008
 
 
 @dataclass(slots=True)
@@ -298,7 +298,7 @@ def refusal(error: RealtimeTTSError) -> str:
 
 
 def _error(code: str, text: str) -> dict[str, object]:
-    return {"message": text, "error": error_status(code), "code": _POLICY_VIOLATION}
+    return {"message": text, "error": error_status(code), "code": POLICY_VIOLATION}
 
 
 def _bounded(text: str) -> str:

@@ -12,37 +12,7 @@ from collections.abc import Mapping
 from realtime_tts.config import ServerConfig
 from realtime_tts.errors import RateLimited
 from realtime_tts.server.admission.client import Client
-
-_MIN_PURGE = 64
-
-
-class CharacterBudget:
-    """Token bucket of characters per minute, with a capacity of one minute.
-
-    A longer message passes when the bucket is full, and leaves a debt.
-    """
-
-    def __init__(self, per_minute: int, now: float) -> None:
-        self._capacity, self._per_s = float(per_minute), per_minute / 60
-        self._level, self._at = self._capacity, now
-
-    def wait_s(self, num_chars: int, now: float) -> float:
-        """Return the time in seconds until `num_chars` may pass; 0: now."""
-        self._advance(now)
-        return max(0.0, (min(num_chars, self._capacity) - self._level) / self._per_s)
-
-    def take(self, num_chars: int, now: float) -> None:
-        self._advance(now)
-        self._level -= num_chars
-
-    def is_full(self, now: float) -> bool:
-        """Return whether the budget is unused, like a new one."""
-        self._advance(now)
-        return self._level >= self._capacity
-
-    def _advance(self, now: float) -> None:
-        self._level = min(self._capacity, self._level + self._per_s * max(0.0, now - self._at))
-        self._at = max(self._at, now)
+from realtime_tts.server.admission.token_bucket import TokenBucket, TokenBuckets
 
 
 def fair_share(num_places: int, num_sharers: int) -> int:
@@ -65,8 +35,7 @@ class Quotas:
         self._num_keys = num_keys
         self._max_sessions_per_tenant, self._max_chars_per_minute = max_sessions_per_tenant, max_chars_per_minute
         self._fair_share_from = fair_share_from
-        self._budgets: dict[tuple[str, str], CharacterBudget] = {}  # by key and token
-        self._purge_at = _MIN_PURGE
+        self._budgets = TokenBuckets()  # by key and token
 
     @classmethod
     def of(cls, config: ServerConfig, num_keys: int) -> Quotas:
@@ -113,21 +82,10 @@ class Quotas:
     def _wait_s(self, client: Client, num_chars: int, now: float) -> float:
         return max((budget.wait_s(num_chars, now) for budget in self._budgets_of(client, now)), default=0.0)
 
-    def _budgets_of(self, client: Client, now: float) -> list[CharacterBudget]:
+    def _budgets_of(self, client: Client, now: float) -> list[TokenBucket]:
+        """Return the budgets of a client's key and token, each with a capacity of one minute."""
         limits = [("", self._max_chars_per_minute), (client.token, client.max_chars_per_minute)]
-        return [self._budget((client.tenant, token), limit, now) for token, limit in limits if limit]
-
-    def _budget(self, owner: tuple[str, str], per_minute: int, now: float) -> CharacterBudget:
-        if owner not in self._budgets:
-            self._purge(now)
-            self._budgets[owner] = CharacterBudget(per_minute, now)
-        return self._budgets[owner]
-
-    def _purge(self, now: float) -> None:
-        """Drop the budgets that are full again: they equal new ones, and tokens are many and short-lived."""
-        if len(self._budgets) >= self._purge_at:
-            self._budgets = {owner: budget for owner, budget in self._budgets.items() if not budget.is_full(now)}
-            self._purge_at = max(_MIN_PURGE, 2 * len(self._budgets))
+        return [self._budgets.of((client.tenant, token), limit, limit / 60, now) for token, limit in limits if limit]
 
 
 def _rate_limited(wait_s: float) -> RateLimited:

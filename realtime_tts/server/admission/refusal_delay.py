@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from realtime_tts.server.admission.token_bucket import TokenBuckets
+
 PER_S = 20.0  # refusals of one key from one address; each costs about a millisecond of the event loop
 BURST = 20  # refusals that are answered without a delay, after a time without refusals
 MAX_HOLD_S = 10.0
-_MIN_PURGE = 1024
 
 
 class RefusalDelay:
@@ -16,20 +17,10 @@ class RefusalDelay:
     """
 
     def __init__(self) -> None:
-        self._paid_until_s: dict[tuple[str, str], float] = {}  # by key and address
-        self._purge_at = _MIN_PURGE
+        self._buckets = TokenBuckets()  # by key and address
 
     def hold_s(self, tenant: str, address: str, now: float) -> float:
         """Count a refusal; return the time in seconds that its answer waits."""
-        self._purge(now)
-        owner = tenant, address
-        paid_until_s = max(now, self._paid_until_s.get(owner, now)) + 1 / PER_S
-        hold_s = min(max(0.0, paid_until_s - now - BURST / PER_S), MAX_HOLD_S)
-        self._paid_until_s[owner] = min(paid_until_s, now + BURST / PER_S + MAX_HOLD_S)
-        return hold_s
-
-    def _purge(self, now: float) -> None:
-        """Drop the entries that no longer delay anything."""
-        if len(self._paid_until_s) >= self._purge_at:
-            self._paid_until_s = {owner: until_s for owner, until_s in self._paid_until_s.items() if until_s > now}
-            self._purge_at = max(_MIN_PURGE, 2 * len(self._paid_until_s))
+        bucket = self._buckets.of((tenant, address), BURST, PER_S, now)
+        bucket.take(1, now, max_debt=MAX_HOLD_S * PER_S)
+        return bucket.wait_s(0, now)

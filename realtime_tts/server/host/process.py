@@ -204,7 +204,7 @@ class Host:
             _signal(gateway, signal.SIGKILL)
 
     def _shared(self, settings: Settings) -> Settings:
-        """Return the settings for the gateways: shared files instead of per-process state, and limits divided."""
+        """Return the settings for the gateways: shared files instead of per-process state, and the cores divided."""
         path = self._directory.path
         os.mkdir(os.path.join(path, "figures"))
         values = flatten(settings)
@@ -215,9 +215,7 @@ class Host:
             values["token_secret_file"] = secret
         if values["voices_dir"] == "none":
             values["voices_dir"] = os.path.join(path, "voices")
-        num_gateways = values["gateways"]
-        values["encoder_threads"] = max(1, min(8, usable_cores() // num_gateways))
-        values["max_connections"] = -(-values["max_connections"] // num_gateways)
+        values["encoder_threads"] = max(1, min(8, usable_cores() // values["gateways"]))
         return build(Settings, values)
 
     # ---- gateways ------------------------------------------------------------------------------------------------

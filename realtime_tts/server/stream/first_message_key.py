@@ -13,7 +13,7 @@ from collections.abc import Callable
 from fastapi import WebSocket
 from starlette.types import Message
 
-POLICY_VIOLATION = 1008
+from realtime_tts.session.connection import POLICY_VIOLATION
 
 
 async def with_key_of_first_message(

@@ -27,6 +27,7 @@ from websockets.http11 import Request
 
 from realtime_tts.server.http.problems import error_code
 from realtime_tts.server.stream.request_parser import MAX_HEAD_BYTES, MAX_HEADERS, BoundedConnection, ParseBudget
+from realtime_tts.session.connection import GOING_AWAY
 
 SOCKET_EXTENSION = "realtime_tts.socket"
 # Buffers of the kernel and asyncio for a peer that does not read. Small, since a barge-in cannot discard audio in them,
@@ -35,7 +36,6 @@ SEND_BUFFER_BYTES = 64 * 1024
 WRITE_HIGH_BYTES = 32 * 1024
 # asyncio reads 256 KiB at a time; thousands of tiny frames or chunks would be parsed before another connection's turn.
 READ_BYTES = 4 * 1024
-_GOING_AWAY = 1001
 _INVALID_DATA = 1007
 _PONG = b"\x8a"  # first byte of a pong frame
 _TEXT, _BINARY = 0x81, 0x82  # first bytes of messages in one frame (RFC 6455, 5.2)
@@ -177,8 +177,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     def shutdown(self) -> None:
         if self.handshake_complete and not self.close_sent:
-            self.on_failing(_GOING_AWAY, "draining")
-            self.close_now(_GOING_AWAY, "draining")
+            self.on_failing(GOING_AWAY, "draining")
+            self.close_now(GOING_AWAY, "draining")
         else:
             super().shutdown()
 

@@ -33,15 +33,12 @@ from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.stream.live_session import LiveSession
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, StreamProtocol
 from realtime_tts.session import messages
-from realtime_tts.session.connection import GOING_AWAY
+from realtime_tts.session.connection import GOING_AWAY, INTERNAL_ERROR, POLICY_VIOLATION, TRY_AGAIN_LATER
 
 logger = logging.getLogger(__name__)
 
 # 1005: the peer's close frame had no code, which is how browsers close a socket by default.
 _CLEAN_CODES = frozenset({1000, 1001, 1005})
-_POLICY_VIOLATION = 1008
-_INTERNAL_ERROR = 1011
-_TRY_AGAIN_LATER = 1013
 _WRITE_BATCH_BYTES = 48 * 1024  # one write holds the batch of a lead in the largest format
 _READ_SLICE_S = 0.002  # time for which a flood of messages may occupy the loop
 
@@ -115,7 +112,7 @@ class Connection:
             code = await self._read()
         except Exception as error:
             log_crash(logger, "socket_crashed", error)
-            self._close_now(_INTERNAL_ERROR, InternalError.code)
+            self._close_now(INTERNAL_ERROR, InternalError.code)
         finally:
             self._over = True
             if self._live is not None:
@@ -136,7 +133,7 @@ class Connection:
 
     def supersede(self) -> None:
         self._live = None
-        self._close_now(_POLICY_VIOLATION, "resumed_elsewhere")
+        self._close_now(POLICY_VIOLATION, "resumed_elsewhere")
 
     def go_away(self) -> None:
         self._close_now(GOING_AWAY, "draining")
@@ -159,7 +156,7 @@ class Connection:
                 except Draining:  # the frame needed a new session
                     self.go_away()
                 except RealtimeTTSError as error:  # the session was refused
-                    self._close_now(_TRY_AGAIN_LATER, error.code)
+                    self._close_now(TRY_AGAIN_LATER, error.code)
             if time.monotonic() > slice_end:
                 await asyncio.sleep(0)
                 slice_end = time.monotonic() + _READ_SLICE_S
@@ -242,7 +239,7 @@ class Connection:
                 self._socket.close_politely(*live.closing)
         except Exception as error:
             log_crash(logger, "socket_crashed", error)
-            self._close_now(_INTERNAL_ERROR, InternalError.code)
+            self._close_now(INTERNAL_ERROR, InternalError.code)
 
     def _write_batch(self, live: LiveSession) -> bool:
         """Write a batch. Return False if there was nothing to write, or if nothing can be written."""

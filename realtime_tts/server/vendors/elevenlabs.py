@@ -18,9 +18,10 @@ from realtime_tts.server.http.problems import answers_in, hold_answer
 from realtime_tts.server.http.request_ids import request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, problems
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
-from realtime_tts.server.stream.first_message_key import POLICY_VIOLATION, with_key_of_first_message
+from realtime_tts.server.stream.first_message_key import with_key_of_first_message
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import elevenlabs_dictionaries, elevenlabs_voices
+from realtime_tts.session.connection import POLICY_VIOLATION
 
 _TOKEN_TTL_S = 900  # the lifetime of ElevenLabs' tokens
 _UNLIMITED_CHARS = 2**31 - 1  # this server has no monthly limit

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from realtime_tts.errors import RateLimited
 from realtime_tts.server.admission.client import Client
-from realtime_tts.server.admission.quota import CharacterBudget, Quotas, fair_share
+from realtime_tts.server.admission.quota import Quotas, fair_share
 from realtime_tts.server.admission.slots import Grant, SlotCounts, SlotRequest, grant
+from realtime_tts.server.admission.token_bucket import TokenBucket
 from realtime_tts.session.messages import Text
 
 A, B, C = (Client(name) for name in "abc")
@@ -126,7 +127,7 @@ def test_a_key_that_comes_late_gets_its_share_as_others_leave() -> None:
 @given(st.integers(1, 10_000), st.lists(st.tuples(st.floats(0, 30), st.integers(0, 20_000)), max_size=60))
 def test_no_minute_has_more_than_the_budget_of_two(per_minute: int, wanted: list[tuple[float, int]]) -> None:
     """What was saved and what is new; a message larger than the budget counts as the budget, and is paid off."""
-    budget, now, passed = CharacterBudget(per_minute, 0.0), 0.0, list[tuple[float, int]]()
+    budget, now, passed = TokenBucket(per_minute, per_minute / 60, 0.0), 0.0, list[tuple[float, int]]()
     for wait_s, count in wanted:
         now += wait_s
         if budget.wait_s(count, now) == 0:
@@ -137,7 +138,7 @@ def test_no_minute_has_more_than_the_budget_of_two(per_minute: int, wanted: list
 
 
 def test_who_waits_as_long_as_it_is_told_is_let_pass() -> None:
-    budget = CharacterBudget(600, 0.0)
+    budget = TokenBucket(600, 10, 0.0)
     budget.take(600, 0.0)
     assert budget.wait_s(100, 0.0) == pytest.approx(10)
     assert budget.wait_s(100, 10.0) == pytest.approx(0)
