@@ -94,54 +94,29 @@ _SECOND_VAE: Fields = {
 }
 _RATES = [2, 5, 8, 8]  # of an encoder for 16 kHz
 _RATES2 = [8, 6, 5, 2, 2, 2]  # of a decoder for 48 kHz
-_TINY_LM = _language_model(64, 96, 2, 16, num_attention_heads=4, vocab_size=2048)
-_TINY_LOCAL = (64, 80, 1, 4, 16)
+_FIRST_LM = (1024, 4096, 24, 64)
+_TINY_LM, _TINY = _language_model(64, 96, 2, 16, num_attention_heads=4, vocab_size=2048), (64, 80, 1, 4, 16)
+_TINY_VAE = (4, _RATES[::-1], 32, _RATES[::-1], 16000, 16000)
+_HOLLOW_VAE = (4, _RATES, 64, _RATES2, 16000, 48000)
+_VAE2 = (128, _RATES, 2048, _RATES2, 16000, 48000)
+_VAE15 = (64, [2, 3, 6, 7, 7], 2048, [7, 7, 6, 3, 2], 44100)
+_VAE05 = (128, _RATES, 1536, _RATES[::-1], 16000)
 
 SHAPES = {
-    "voxcpm2": _shape(
-        True,
-        _language_model(2048, 6144, 28, 128),
-        (1024, 4096, 12, 16, 128),
-        (128, _RATES, 2048, _RATES2, 16000, 48000),
-        512,
-    ),
-    "voxcpm1.5": _shape(
-        False,
-        _language_model(1024, 4096, 24, 64),
-        (1024, 4096, 8, 16, 64),
-        (64, [2, 3, 6, 7, 7], 2048, [7, 7, 6, 3, 2], 44100),
-        256,
-    ),
+    "voxcpm2": _shape(True, _language_model(2048, 6144, 28, 128), (1024, 4096, 12, 16, 128), _VAE2, 512),
+    "voxcpm1.5": _shape(False, _language_model(*_FIRST_LM), (1024, 4096, 8, 16, 64), _VAE15, 256),
     "voxcpm-0.5b": _shape(
         False,
-        _language_model(1024, 4096, 24, 64, use_mup=True),
+        _language_model(*_FIRST_LM, use_mup=True),
         (1024, 4096, 4, 16, 64),
-        (128, _RATES, 1536, _RATES[::-1], 16000),
+        _VAE05,
         256,
         6,
         patch_size=2,
         max_length=4096,
     ),
     # VoxCPM2 in everything but size: to try things out on any machine, in seconds.
-    "tiny": _shape(
-        True,
-        _TINY_LM,
-        _TINY_LOCAL,
-        (4, _RATES[::-1], 32, _RATES[::-1], 16000, 16000),
-        16,
-        1,
-        feat_dim=8,
-        max_length=1024,
-        dtype="float32",
-    ),
-    # VoxCPM2's patches and sound from models of hardly any size: to see what the host does for them.
-    "hollow": _shape(
-        True,
-        _TINY_LM,
-        _TINY_LOCAL,
-        (4, _RATES, 64, _RATES2, 16000, 48000),
-        16,
-        1,
-        dtype="float32",
-    ),
+    "tiny": _shape(True, _TINY_LM, _TINY, _TINY_VAE, 16, 1, feat_dim=8, max_length=1024, dtype="float32"),
+    # VoxCPM2's patches and sound from models of hardly any size: to measure the host's work alone.
+    "hollow": _shape(True, _TINY_LM, _TINY, _HOLLOW_VAE, 16, 1, dtype="float32"),
 }
