@@ -39,8 +39,7 @@ class StepLayout:
     rows). advances: whether the streams' next positions are computed in this step already, if the device allows it.
     has_adapters: whether a request in the step has an adapter.
     context_groups: (context patches, number of streams) of those that begin.
-    columns: values of the fields of `StepInputs`. patches: for `StepInputs.send`; LocEnc encodes the first
-    `num_features`.
+    columns: values of the fields of `StepInputs`. patches: for `StepInputs.send`; LocEnc encodes the first entry.
     """
 
     last_rows: dict[str, int]
@@ -59,16 +58,6 @@ class StepLayout:
     def num_rows(self) -> int:
         """Number of new positions."""
         return len(self.columns.token_ids)
-
-    @property
-    def num_audio(self) -> int:
-        """Number of patches that LocEnc encodes."""
-        return len(self.columns.patch_slots)
-
-    @property
-    def num_features(self) -> int:
-        """Number of patches that LocEnc encodes and that come from the host."""
-        return len(self.patches[0])
 
     @property
     def num_speech(self) -> int:

@@ -242,7 +242,7 @@ class ModelRunner:
         self._start_streams(layout)
         if layout.num_rows:
             programs.lens = host_lens(layout.query_lens, layout.context_lens)
-            programs.encode(programs.encode.padded(layout.num_audio))
+            programs.encode(programs.encode.padded(len(layout.columns.patch_slots)))
             stages.mark(BASE)
             programs.base(programs.base.padded(layout.num_rows))
         self._await_decoder()  # the following programs overwrite the last step's results
@@ -303,7 +303,7 @@ class ModelRunner:
         if not layout.num_starting:
             return
         slots = self.inputs.starting_slots[: layout.num_starting]
-        patches = self.inputs.patches[layout.num_features :]
+        patches = self.inputs.patches[len(layout.patches[0]) :]
         self.state.start_slots(slots, patches[: layout.num_starting])
         self.stages.mark(VAE)
         if self._decoder_stream is not None:
