@@ -12,10 +12,11 @@ import { Player, RealtimeTTS, ServerHttp } from './realtime-tts.js';
 import { SamplePlayer } from './sample-player.js';
 import { SAMPLES } from './sample-texts.js';
 import {
-  NUMBERS, applySettings, linkTo, readSettings, restoreSettings, settingsOf, speechParams, speechRequest, storeSettings,
+  NUMBERS, applySettings, linkTo, readSettings, settingsOf, speechParams, speechRequest, storeSettings, storedSettings, takeLink,
 } from './settings.js';
 import { Take } from './take.js';
 import { Takes } from './takes.js';
+import { TextEditor } from './text-editor.js';
 import { Transcript } from './transcript.js';
 import { VoiceEditor } from './voice-editor.js';
 import { VoiceMaker } from './voice-maker.js';
@@ -34,15 +35,16 @@ const REVOKE_MS = 60_000; // a download has begun by then
 const $ = (id) => document.getElementById(id);
 const FIGURES = [...document.querySelectorAll('.metrics [id]')];
 
+const editor = new TextEditor($('stage'));
 const transcript = new Transcript($('transcript-text'));
 const waveform = new Waveform($('wave'));
 const notice = new Notice($('notice'));
 const keys = new KeyDialog($('key-dialog'));
 const voiceSwitch = new VoiceSwitch($('voice-switch'), () => interrupt());
-const voices = new VoiceTiles($('voices'), $('versus'), { hear: hearPreview, edit: (voice) => editor.open(voice) });
+const voices = new VoiceTiles($('voices'), $('versus'), { hear: hearPreview, edit: (voice) => voiceEditor.open(voice) });
 const maker = new VoiceMaker($('voice-dialog'), (fields) => http().addVoice(fields), voiceMade);
-const editor = new VoiceEditor($('edit-dialog'), { rename: renameVoice, remove: deleteVoice });
-const takes = new Takes($('takes'), { replay, download, again: (take) => (applySettings($('form'), settingsOf(take)), editText()) });
+const voiceEditor = new VoiceEditor($('edit-dialog'), { rename: renameVoice, remove: deleteVoice });
+const takes = new Takes($('takes'), { replay, download, again: (take) => (applySettings($('form'), settingsOf(take)), editor.edit()) });
 const code = new CodeDialog($('code-dialog'), () => ({ base: baseAddress(), model, settings: currentSettings(), hasKey: keys.key !== undefined }));
 const preview = new SamplePlayer();
 const fields = Object.fromEntries(NUMBERS.map((name) => [name, new NumberField($(name))]));
@@ -63,8 +65,6 @@ let writing = new AbortController();
 let whole = null;
 /** Id of the voice whose preview was asked for last. @type {string | null} */
 let awaited = null;
-/** How long a text the server takes. @type {number | undefined} */
-let maxChars;
 /** The server's model. @type {string | undefined} */
 let model;
 /** The server's settings for voices made by visitors. */
@@ -72,7 +72,7 @@ let making = {};
 /** Voices that speak the same text after the current voice: {text, voices}. */
 let toCome = null;
 /** Settings of a link or of the last visit, until the server's offer is here. @type {URLSearchParams | null} */
-let restored = restoreSettings();
+let restored = takeLink() ?? storedSettings();
 let underrunsBefore = 0; // of earlier contexts
 /** The codec asked for in the session. @type {string | undefined} */
 let codec;
@@ -147,8 +147,7 @@ async function loadOffer(chooseVoice) {
   const [models, offered] = await Promise.all([http().get('models'), http().get('voices')]);
   const [{ id, params = {}, text = {}, voice_making: voiceMaking } = {}] = models.data ?? [];
   model = id;
-  maxChars = text.max_chars;
-  showCount();
+  editor.maxChars = text.max_chars;
   for (const [name, field] of Object.entries(fields)) field.setRange(params[name]);
   showAdapters(params.adapter?.choices ?? [], restored?.get('adapter'));
   making = voiceMaking;
@@ -216,8 +215,8 @@ const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}.`;
 // ---- speaking -----------------------------------------------------------------------------------------------------
 
 async function speak() {
-  const text = $('text').value;
-  if (!text.trim()) return editText();
+  const { text } = editor;
+  if (!text.trim()) return editor.edit();
   const wrong = Object.values(fields).filter((field) => !field.check());
   if (wrong.length > 0) return wrong[0].reveal();
   if (!$('insecure').hidden) return speakWhole();
@@ -555,30 +554,6 @@ function setPhase(phase, words) {
 /** Return whether there is something to stop. */
 const isBusy = () => ['speaking', 'replaying'].includes($('stage').dataset.phase);
 
-/** Show how long the text is, and how long it may be. */
-function showCount() {
-  const length = [...$('text').value].length;
-  const isTooLong = length > maxChars;
-  const parts = [length, maxChars].filter((number) => number !== undefined).map((number) => number.toLocaleString('en'));
-  $('count').textContent = `${parts.join(' / ')}${isTooLong ? ': too long' : ''}`;
-  $('text').setAttribute('aria-invalid', String(isTooLong));
-}
-
-/** Put a tag around the selected text. @param {string} before @param {string} [after] */
-function insertTag(before, after = '') {
-  const { value, selectionStart: start, selectionEnd: end } = $('text');
-  $('text').setRangeText(before + value.slice(start, end) + after, start, end, 'end');
-  if (start === end && after) $('text').selectionEnd = $('text').selectionStart -= after.length;
-  editText();
-  showCount();
-}
-
-/** Show the text to edit in place of the words spoken. */
-function editText() {
-  $('stage').dataset.view = 'edit';
-  $('text').focus();
-}
-
 function showTakeControls() {
   const replaying = $('stage').dataset.phase === 'replaying';
   for (const id of ['position', 'replay', 'save-wav', 'save-mp3']) $(id).disabled = context !== null || !shown?.audioMs;
@@ -631,17 +606,9 @@ const clock = (ms) => `${Math.floor(ms / 60_000)}:${((ms % 60_000) / 1000).toFix
 
 // ---- controls -----------------------------------------------------------------------------------------------------
 
-for (const { name, text } of SAMPLES) {
-  const button = Object.assign(document.createElement('button'), { type: 'button', textContent: name });
-  button.addEventListener('click', () => (($('text').value = text), showCount(), editText()));
-  $('insert-pause').before(button);
-}
 $('form').addEventListener('submit', (event) => (event.preventDefault(), speak()));
 $('speak').addEventListener('click', (event) => isBusy() && (event.preventDefault(), interrupt()));
-$('edit-text').addEventListener('click', editText);
-$('insert-pause').addEventListener('click', () => insertTag(' [pause 500ms] '));
-$('insert-spelling').addEventListener('click', () => insertTag('<spell>', '</spell>'));
-$('edit-dialog').addEventListener('close', () => voices.focus(editor.voice.id));
+$('edit-dialog').addEventListener('close', () => voices.focus(voiceEditor.voice.id));
 $('dismiss').addEventListener('click', () => notice.clear());
 $('new-voice').addEventListener('click', () => (interrupt(), preview.stop(), maker.open(making)));
 preview.addEventListener('change', previewChanged);
@@ -658,7 +625,6 @@ $('copy-link').addEventListener('click', copyLink);
 $('use-code').addEventListener('click', () => code.open());
 for (const event of ['input', 'change']) {
   $('seed').addEventListener(event, showSeed);
-  $('text').addEventListener(event, showCount);
   $('rate').addEventListener(event, () => ($('rate-out').textContent = `${$('rate').value} tokens/s`));
 }
 for (const option of $('form').elements.source) option.addEventListener('change', () => ($('streamed').hidden = !isStreamed()));
@@ -679,10 +645,11 @@ $('codec').addEventListener('change', () => $('codec').value !== codec && reconn
 // A browser may end a page in the background without `pagehide`.
 document.addEventListener('visibilitychange', () => document.hidden && storeSettings($('form')));
 addEventListener('hashchange', () => {
-  restored = restoreSettings();
-  if (!restored?.get('text')) return;
-  applySettings($('form'), restored);
-  editText();
+  const linked = takeLink(); // none: a jump within the page
+  if (!linked) return;
+  restored = linked;
+  applySettings($('form'), linked);
+  editor.edit();
   loadOffer().catch((error) => notice.show(error));
 });
 hook?.expose(() => tts, voiceSwitch);

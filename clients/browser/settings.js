@@ -18,16 +18,19 @@ export function applySettings(form, settings) {
 
 const STORED_AS = 'realtime-tts.settings';
 
-/** Return the settings of a link to the page, else those of the last visit; null: none. @returns {URLSearchParams | null} */
-export function restoreSettings() {
+/** Return the settings of the link that opened the page, once; null: it has none. @returns {URLSearchParams | null} */
+export function takeLink() {
   const linked = new URLSearchParams(location.hash.slice(1));
-  if (linked.get('text')) {
-    history.replaceState(null, '', location.pathname + location.search); // a reload keeps what is changed from now on
-    return linked;
-  }
+  if (!linked.get('text')) return null;
+  history.replaceState(null, '', location.pathname + location.search); // a reload keeps what is changed from now on
+  return linked;
+}
+
+/** Return the settings of the last visit; null: there are none. @returns {URLSearchParams | null} */
+export function storedSettings() {
   try {
     const stored = localStorage.getItem(STORED_AS);
-    return stored && new URLSearchParams(stored);
+    return stored ? new URLSearchParams(stored) : null;
   } catch {
     return null; // storage is blocked
   }
