@@ -26,7 +26,7 @@ const KIND_WORDS = {
   voice_exists: 'One of your voices has this name. Choose another one.',
   resumed_elsewhere: 'This session went on in another window. Press Speak for a new one here.',
   slow_consumer: 'Your connection is too slow for the audio. Choose the Opus codec under Advanced, or move closer to the router.',
-  text_too_long: 'That is more text than one go may have. Shorten it, or speak it in parts.',
+  text_too_long: 'The text is longer than this server accepts at once. Shorten it, or speak it in parts.',
   too_many_contexts: 'Too much is being spoken at once. Let something finish first.',
   too_many_sessions: 'The server has as many listeners as it can take. Try again in a moment.',
   unauthorized: 'This server requires an API key. Press Speak to enter one.',

@@ -355,7 +355,10 @@ function finish(target) {
   if (target.state === 'failed') {
     return transcript.cut(target.spokenByClock().spokenChars, target.track === null ? 'not spoken' : 'stopped here');
   }
-  if (target.text === '') return setPhase('failed', 'Not spoken'); // the text was too long
+  if (target.text === '') { // it was too long
+    editor.edit();
+    return setPhase('failed', 'Not spoken');
+  }
   if (toCome?.voices.length > 0) return speakWith(toCome.voices.shift(), toCome.text);
   if (target.audioMs > 0) return setPhase('finished', `Finished: ${seconds(target.audioMs)} of speech.`);
   $('left-out').hidden = true; // all of the text was left out: shown only once

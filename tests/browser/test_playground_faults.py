@@ -140,6 +140,7 @@ def test_a_text_that_is_too_long_is_explained_and_the_next_one_spoken(page: Play
     page.click("speak")
     page.wait(lambda: "text_too_long" in page.notice(), "told")
     page.wait(lambda: page.text_of("phase") == "Not spoken", "not said to be unspeakable")
+    assert page.script("return document.activeElement.id") == "text", "ready to be shortened"
     assert page.script("return __playground.session().contexts.size") == 0
     page.write(TEXT[:50])
     page.click("speak")
