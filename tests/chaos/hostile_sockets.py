@@ -12,7 +12,7 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from websockets.frames import Frame, Opcode
 
@@ -68,7 +68,8 @@ async def hostile_socket(url: str, end: float) -> AsyncIterator[HostileSocket]:
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=4096)
     try:
         key = base64.b64encode(os.urandom(16)).decode()
-        head = f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        path = urlunsplit(parts._replace(scheme="", netloc=""))
+        head = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         writer.write(f"{head}Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())
         answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
         if b" 101 " not in answer.split(b"\r\n", 1)[0]:
@@ -125,7 +126,7 @@ async def resume_and_abort(hostile: HostileSocket) -> None:
     session_id = data[start : data.find(b'"', start)].decode()
     resume = {"type": "session.resume", "session_id": session_id, "contexts": {"c": -1}}
     for _ in range(50):
-        async with hostile_socket(hostile.url, hostile.end) as again:
+        async with hostile_socket(f"{hostile.url}?resume={session_id}", hostile.end) as again:
             await again.send(resume)
             await again.read_some(0.05)
 

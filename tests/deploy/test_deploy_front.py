@@ -76,7 +76,7 @@ async def comes_back(fleet: Fleet, number: int) -> str:
     async with stream(fleet, f"caller-{number}") as (client, _):
         session_id = await start_session(client)
         client.socket.transport.abort()
-    async with stream(fleet, f"caller-{number}") as (client, _):
+    async with stream(fleet, f"caller-{number}&resume={session_id}") as (client, _):
         return await resume(client, session_id)
 
 

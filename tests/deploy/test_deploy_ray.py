@@ -191,7 +191,7 @@ async def test_a_sticky_client_comes_back_to_its_session(cluster: Speaking) -> N
             await client.send("session.start")
             session_id = (await client.until("session.started", PATIENCE_S))["session_id"]
             client.socket.transport.abort()
-        async with open_client(url, additional_headers=headers) as client:
+        async with open_client(f"{url}&resume={session_id}", additional_headers=headers) as client:
             await client.send("session.resume", session_id=session_id, contexts={})
             answer = await client.until(lambda message: message["type"] in ("session.resumed", "error"), PATIENCE_S)
             assert answer["type"] == "session.resumed"
