@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.dialects.cartesia import requests as cartesia
-from realtime_tts.dialects.cartesia.errors import cartesia_problem
+from realtime_tts.dialects.cartesia.events import cartesia_problem
 from realtime_tts.dialects.deepgram import requests as deepgram
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import InvalidRequest, Overloaded, UnsupportedAudioFormat

@@ -12,8 +12,8 @@ from session_driver import Driver
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.dialects.base import Dialect
-from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.formats import parse_packet_format
+from realtime_tts.dialects.elevenlabs.requests import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect
 from realtime_tts.errors import InvalidMessage, InvalidRequest, Overloaded, Unauthorized, UnsupportedAudioFormat
 from realtime_tts.session.messages import CancelRequest, End, Flush, Leave, Ping, StartSpeech, Text

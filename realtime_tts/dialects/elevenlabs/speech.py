@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
-from realtime_tts.dialects.elevenlabs.errors import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_format
-from realtime_tts.dialects.elevenlabs.requests import Request
+from realtime_tts.dialects.elevenlabs.requests import Request, elevenlabs_problem
 from realtime_tts.dialects.json_input import Integer, dump_json
 from realtime_tts.dialects.speech_request import Chunk, Rendering, SpeechRequest, Total, unknown_field_notices
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError

@@ -16,9 +16,8 @@ from pydantic import Field
 from realtime_tts.contract.speech_params import SpeechParams, given
 from realtime_tts.dialects.base import NOTICE_FIELD, Habits, joined_notices
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
-from realtime_tts.dialects.elevenlabs.errors import error_status
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packet_format
-from realtime_tts.dialects.elevenlabs.requests import Request
+from realtime_tts.dialects.elevenlabs.requests import Request, error_status
 from realtime_tts.dialects.json_input import dump_json, load_object
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 from realtime_tts.session.connection import POLICY_VIOLATION

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response, WebSocket
 from pydantic import Field
 
 from realtime_tts.dialects.cartesia import events
-from realtime_tts.dialects.cartesia.errors import CartesiaError, cartesia_problem
+from realtime_tts.dialects.cartesia.events import CartesiaError, cartesia_problem
 from realtime_tts.dialects.cartesia.requests import SpeechBody
 from realtime_tts.dialects.cartesia.stream import CartesiaDialect
 from realtime_tts.dialects.json_input import Body, Integer

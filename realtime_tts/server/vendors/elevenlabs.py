@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Request, Response, WebSocket
 
-from realtime_tts.dialects.elevenlabs.errors import ElevenLabsError, elevenlabs_problem
+from realtime_tts.dialects.elevenlabs.requests import ElevenLabsError, elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.speech import TimedLines, TimedObject, parse_request
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect, read_key, refusal
 from realtime_tts.dialects.speech_request import Rendering
