@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from realtime_tts_client import Context, Packet, Session
+from realtime_tts_client import Context, ContextClosed, Packet, Session
 from script import ANSWERS, TOKENS_PER_SECOND, tokens
 from speech_detector import SpeechDetector
 
 logger = logging.getLogger("conversation")
+
+DECIDE_MS = 500.0  # a sound of the caller that lasts so long is an interruption; a shorter one may be a nod ("mhm")
 
 History = list[dict[str, str]]
 Answer = Callable[[History], AsyncIterator[str]]
@@ -36,6 +40,7 @@ class Turn:
         carried_ms: audio given to the line so far.
         played_ms: audio that the line has reported as played.
         is_over: the turn was played to its end, or interrupted.
+        num_holds: how often it was held. is_silent: the line plays nothing of it, since it is held.
     """
 
     number: int
@@ -43,6 +48,8 @@ class Turn:
     carried_ms: float = 0.0
     played_ms: float = 0.0
     is_over: bool = False
+    num_holds: int = 0
+    is_silent: bool = False
 
 
 class Conversation(ABC):
@@ -67,6 +74,8 @@ class Conversation(ABC):
         self._detector = SpeechDetector(rate_hz)
         self._speaking: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
+        self._changing: asyncio.Task[None] | None = None  # the last hold or release
+        self._is_held = False
 
     # ---- methods of the line -------------------------------------------------------------------------------------
 
@@ -88,6 +97,21 @@ class Conversation(ABC):
         Raises: as `_carry`.
         """
 
+    @abstractmethod
+    async def _silence(self, turn: Turn, held_ms: float) -> None:
+        """Stop playback at a position, which is not far ahead.
+
+        Raises: as `_carry`.
+        """
+
+    @abstractmethod
+    def _reached_ms(self, turn: Turn) -> float:
+        """Return the position in the turn up to which the caller hears it in any case."""
+
+    def _on_released(self, turn: Turn, from_ms: float) -> None:
+        """Prepare for packets from a position on again."""
+        turn.carried_ms = from_ms
+
     def _on_heard(self, turn: Turn, text: str) -> None:
         """Handle the end of a turn: this much of it is in the history."""
         logger.info("heard: %r", text)
@@ -99,12 +123,19 @@ class Conversation(ABC):
     # ---- reports of the line -------------------------------------------------------------------------------------
 
     def _hear(self, samples: npt.NDArray[np.int16]) -> None:
-        """Process samples of the caller's microphone, mono."""
+        """Process samples of the caller's microphone, mono.
+
+        At a sound the bot is held at the end of its word. A longer sound interrupts it; after a short one it goes on.
+        """
         for change in self._detector.feed(samples):
             if change == "started":
-                self.interrupt()
+                self._hold()
+            elif self._is_held:
+                self._release()
             else:
                 self._begin_turn(asked="(speech)")
+        if self._is_held and self._detector.loud_ms >= DECIDE_MS:
+            self.interrupt()
 
     def _played(self, turn: Turn, played_ms: float) -> None:
         turn.played_ms = played_ms
@@ -148,8 +179,43 @@ class Conversation(ABC):
         except ConnectionError:
             turn.context.cancel_nowait()
 
+    def _hold(self) -> None:
+        if self.turn is not None and not self.turn.is_over:
+            self._is_held = True
+            self._change(self._hold_turn(self.turn))
+
+    def _release(self) -> None:
+        self._is_held = False
+        if self.turn is not None and not self.turn.is_over:
+            self._change(self._release_turn(self.turn))
+
+    def _change(self, change: Coroutine[Any, Any, None]) -> None:
+        """Run a hold or a release after the one before."""
+        self._changing = asyncio.get_running_loop().create_task(self._change_after(self._changing, change))
+
+    async def _change_after(self, before: asyncio.Task[None] | None, change: Coroutine[Any, Any, None]) -> None:
+        if before is not None:
+            await before
+        with contextlib.suppress(ContextClosed, ConnectionError):  # the turn or the call has ended meanwhile
+            await change
+
+    async def _hold_turn(self, turn: Turn) -> None:
+        self._played(turn, self._reached_ms(turn))
+        held = await turn.context.hold()
+        await self._silence(turn, held.played_ms)
+        turn.num_holds += 1
+        turn.is_silent = True
+
+    async def _release_turn(self, turn: Turn) -> None:
+        from_ms = await turn.context.release()
+        self._on_released(turn, from_ms)
+        turn.is_silent = False
+        if self._speaking is None or self._speaking.done():  # all packets had been taken
+            self._speaking = asyncio.get_running_loop().create_task(self._speak(turn), name="speaking")
+
     def interrupt(self) -> None:
         """Stop playback, then record the text that was heard."""
+        self._is_held = False
         turn = self.turn
         if turn is None or turn.is_over:
             return
@@ -158,6 +224,8 @@ class Conversation(ABC):
 
     async def _settle(self, turn: Turn) -> None:
         try:
+            if self._changing is not None:
+                await self._changing
             await self._cut(turn)
         finally:
             turn.context.cancel_nowait()
@@ -172,7 +240,7 @@ class Conversation(ABC):
 
     async def _quiet(self) -> None:
         """Stop speaking: the caller has gone."""
-        for task in (self._speaking, self._settling):
+        for task in (self._changing, self._speaking, self._settling):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)

@@ -4,8 +4,8 @@
 
 The carrier connects to wss://your-host/a-secret-path; a proxy in front of this program has the
 certificate. With --public-url, the address PATH/twiml answers a call (GET or POST) with the instruction to do so; for
-the default path /media it is /twiml. The bot speaks, and stops when the caller speaks: what the carrier has buffered is
-cleared, and the carrier's marks tell what was heard until then.
+the default path /media it is /twiml. The bot stops at the end of its word when the caller makes a sound: what the
+carrier has buffered is cleared, and the carrier's marks tell what was heard until then. After a short sound it goes on.
 Its answers are scripted; give `Bot` another `answer` to let a language model speak.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import logging
 import re
@@ -35,6 +36,7 @@ RATE_HZ = 8_000
 PHONE_AUDIO = AudioFormat("mulaw", sample_rate=RATE_HZ, frame_ms=20)
 MARK_EVERY_MS = 200.0
 MAX_MESSAGE_BYTES = 1 << 16  # 6 s of audio: carriers send 20 ms at a time
+WORD_S = 1.5  # a longer word is cut
 START_S = 10.0  # from the connection to the carrier's `start`
 DEFAULT_PATH = "/media"
 PATH = re.compile(r"/[A-Za-z0-9._~/-]*")  # characters that need no encoding and are no pattern of aiohttp
@@ -51,6 +53,7 @@ class Call(Conversation):
         self._stream_sid = ""
         self._decoder = Decoder(PHONE_AUDIO)
         self._marked_ms = 0.0  # position of the last mark in the turn
+        self._marked = asyncio.Event()  # a mark has come back
         self._ends_ms: list[float] = []  # ends of words without a mark yet
 
     async def run(self) -> None:
@@ -107,30 +110,54 @@ class Call(Conversation):
         self._ends_ms += [word.end_ms for word in packet.words]
         marked_ms, sent_ms = self._marked_ms, turn.carried_ms
         if sent_ms - marked_ms >= MARK_EVERY_MS or any(marked_ms < end <= sent_ms for end in self._ends_ms):
-            await self._send("mark", mark={"name": f"{turn.number}/{sent_ms:.0f}"})
+            await self._send("mark", mark={"name": f"{_mark_prefix(turn)}/{sent_ms:.0f}"})
             self._marked_ms = sent_ms
             self._ends_ms = [end for end in self._ends_ms if end > sent_ms]
 
     async def _carry_end(self, turn: Turn) -> None:
-        await self._send("mark", mark={"name": f"{turn.number}/{turn.carried_ms:.0f}/end"})
+        await self._send("mark", mark={"name": f"{_mark_prefix(turn)}/{turn.carried_ms:.0f}/end"})
 
     async def _cut(self, turn: Turn) -> None:
+        if not turn.is_silent:
+            await self._send("clear")
+
+    def _reached_ms(self, turn: Turn) -> float:
+        return turn.played_ms + 1.0  # behind the last mark, in the word that follows
+
+    async def _silence(self, turn: Turn, held_ms: float) -> None:
+        """Wait for the mark at the end of the word."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WORD_S):
+                while turn.played_ms < held_ms - 0.5 and not turn.is_over:  # a mark is rounded
+                    self._marked.clear()
+                    await self._marked.wait()
         await self._send("clear")
+
+    def _on_released(self, turn: Turn, from_ms: float) -> None:
+        super()._on_released(turn, from_ms)
+        turn.played_ms = self._marked_ms = from_ms
+        self._ends_ms = [word.end_ms for word in turn.context.words if word.end_ms > from_ms]
 
     def _on_mark(self, name: str) -> None:
         """Handle a mark: the carrier has played up to it, or discarded it because its turn is over."""
         number, position, *end = name.split("/")
         turn, played_ms = self.turn, float(position)
-        if turn is None or turn.is_over or int(number) != turn.number:
+        if turn is None or turn.is_over or float(number) != float(_mark_prefix(turn)):
             return
         if not 0 <= played_ms <= turn.carried_ms + 1:  # a mark is rounded
             raise ValueError("a mark that was not sent")
         self._played(turn, played_ms)
+        self._marked.set()
         if end:
             self._heard_out(turn)
 
     async def _send(self, event: str, **fields: Any) -> None:
         await self._socket.send_str(json.dumps({"event": event, "streamSid": self._stream_sid, **fields}))
+
+
+def _mark_prefix(turn: Turn) -> str:
+    """Return the beginning of the names of a turn's marks; another one after each hold, which discards marks."""
+    return f"{turn.number}.{turn.num_holds}"
 
 
 class Bot(CallBot):

@@ -29,6 +29,11 @@ class SpeechDetector:
         self._floor_db = LOWEST_DB
         self._against_ms = 0.0  # duration of the opposite of `speaking`
 
+    @property
+    def loud_ms(self) -> float:
+        """Duration of the sound that is being heard, without the quiet after it; 0 while nobody speaks."""
+        return self.changed_ms - self._against_ms if self.speaking else 0.0
+
     def feed(self, samples: npt.NDArray[np.int16]) -> list[Literal["started", "stopped"]]:
         """Process any number of mono samples. Return the changes, in order."""
         self._pending = np.concatenate([self._pending, samples])

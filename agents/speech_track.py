@@ -54,6 +54,11 @@ class Playout:
         self._runs.append(_Run(timestamp, packet.start_ms, end_ms))
         return True
 
+    @property
+    def sent_ms(self) -> float:
+        """End of the audio sent of the turn, in ms."""
+        return self._runs[-1].end_ms if self._runs else 0.0
+
     def heard_ms(self, timestamp: int) -> float:
         """Return the position in the turn, ms, of a listener that has played the stream up to a timestamp."""
         timestamp -= OPUS_DELAY_SAMPLES
@@ -90,6 +95,17 @@ class SpeechTrack(MediaStreamTrack):
         """Discard all unsent packets. Return the RTP timestamp from which on there is silence."""
         self._queue.clear()
         return ((self._origin or 0) + self._timestamp + FRAME_SAMPLES) % _WRAP
+
+    def drop_from(self, position_ms: float) -> None:
+        """Discard unsent packets that are not needed to hear the turn up to a position."""
+        needed_ms = position_ms + OPUS_DELAY_SAMPLES * 1000 / RATE_HZ
+        while self._queue and self._queue[-1].start_ms >= needed_ms:
+            self._queue.pop()
+
+    @property
+    def sent_ms(self) -> float:
+        """End of the audio sent of the latest turn, in ms."""
+        return self._playout.sent_ms
 
     def heard_ms(self, rtp_timestamp: int) -> float:
         """Return the position in the latest turn, ms, of a listener at an RTP timestamp."""

@@ -228,6 +228,16 @@ class Call(Conversation):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._cut_answered.wait(), CUT_ANSWER_S)
 
+    def _reached_ms(self, turn: Turn) -> float:
+        return self._track.sent_ms
+
+    async def _silence(self, turn: Turn, held_ms: float) -> None:
+        self._track.drop_from(held_ms)
+
+    def _on_released(self, turn: Turn, from_ms: float) -> None:
+        super()._on_released(turn, from_ms)
+        self._is_carried = False
+
     def _end_if_heard(self, turn: Turn) -> None:
         if self._is_carried and turn.played_ms >= turn.carried_ms:
             self._heard_out(turn)

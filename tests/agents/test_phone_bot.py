@@ -167,6 +167,26 @@ async def test_a_caller_who_speaks_is_let_speak_and_the_history_is_what_was_hear
         assert carrier.events.count("clear") == 1
 
 
+async def test_after_a_nod_it_goes_on_at_the_word_where_it_stopped(fake_gateway: str) -> None:
+    async with phoning(fake_gateway, [LONG]) as (carrier, call, _):
+        await until(lambda: carrier.played_ms >= 1000)
+        turn = call.turn
+        assert turn is not None
+        carrier.microphone = LOUD
+        await until(lambda: call._detector.speaking)
+        carrier.microphone = SILENCE  # until then, and a packet or two more: "mhm"
+        await until(lambda: turn.num_holds == 1)
+        num_played = carrier.num_played_at_clear
+        ends_ms = [word.end_ms for word in turn.context.words]
+        assert any(end_ms <= num_played * PACKET_MS for end_ms in ends_ms)
+        await until(lambda: call.history)
+        assert call.history == [{"role": "assistant", "content": LONG + " "}]
+        assert carrier.events.count("clear") == 1
+        assert turn.context.done is not None
+        assert call.turn is turn
+        assert carrier.played_ms >= turn.context.done.audio_ms - PACKET_MS  # nothing is left out
+
+
 async def test_marks_of_audio_that_was_thrown_away_do_not_count(fake_gateway: str) -> None:
     async with phoning(fake_gateway, [LONG, "Yes."]) as (carrier, call, _):
         await until(lambda: carrier.events.count("mark") >= 5)

@@ -27,8 +27,9 @@ def test_speech_begins_and_ends_once_it_has_lasted() -> None:
     assert detector.feed(noise(1000, 30)) == []
     assert detector.feed(noise(60, 3000)) == []
     assert detector.feed(noise(20, 3000)) == ["started"]
-    assert detector.changed_ms == 80
+    assert detector.changed_ms == detector.loud_ms == 80
     assert detector.feed(noise(380, 30)) == []
+    assert detector.loud_ms == 80  # without the quiet since
     assert detector.feed(noise(20, 30)) == ["stopped"]
     assert not detector.speaking
 
