@@ -49,13 +49,15 @@ class RecordStore:
 
     def __init__(self, directory: Path | None = None) -> None:
         self._lock = threading.Lock()
-        path = Path(":memory:")
+        self._path = Path(":memory:")
         try:
             if directory is not None:
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # an existing one may hold other files
-                path = directory / "voices.sqlite3"
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # its log is made with the same permissions
-            self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+                self._path = directory / "voices.sqlite3"
+                os.close(
+                    os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+                )  # its log is made with the same permissions
+            self._db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                 self._db.execute(f"PRAGMA {pragma}")
             self._prepare()
@@ -70,8 +72,8 @@ class RecordStore:
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
             elif version != _SCHEMA_VERSION:
-                problem = f"voices are stored in format {version}; this server reads {_SCHEMA_VERSION}"
-                raise ConfigError(problem, field="voices_dir")
+                problem = f"{self._path} has voices in format {version}, this server reads format {_SCHEMA_VERSION}"
+                raise ConfigError(f"{problem}: give another --voices-dir", field="voices_dir")
 
     def close(self) -> None:
         with self._lock:

@@ -60,8 +60,8 @@ def find_token(scan: Scan, index: int) -> SpokenToken:
     if char.isdecimal():
         return _plain_number(scan, index)
     if char.isalnum() or is_mark(char):
-        token = words.word_token(scan, index)
-        return token._replace(text=words.read_word(token.text, scan))
+        last, end = words.word_ends(scan, index)
+        return SpokenToken(words.read_word(scan.text[index:last], scan), end, spaced=last < end)
     return pause_token(scan.text, index)
 
 

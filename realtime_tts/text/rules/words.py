@@ -6,7 +6,7 @@ import re
 
 from realtime_tts.text.characters import begins_grapheme, is_mark, is_unspaced
 from realtime_tts.text.rules.acronyms import read_caps
-from realtime_tts.text.rules.base import Scan, SpokenToken
+from realtime_tts.text.rules.base import Scan
 
 _MAX_WORD = 200
 _MAX_GRAPHEME = 16
@@ -29,13 +29,14 @@ def word_end(text: str, index: int) -> int:
     return end
 
 
-def word_token(scan: Scan, index: int) -> SpokenToken:
-    """Return the word at `index` as written; up to a hyphen if a lexicon entry begins behind it."""
+def word_ends(scan: Scan, index: int) -> tuple[int, int]:
+    """Return the ends of the word at `index` and of its token, which has a hyphen if a lexicon entry begins behind
+    that."""
     end = word_end(scan.text, index)
     scan.ahead(end, 2 if scan.text[end : end + 1] in ("'", "-") else 1)  # these go on with a letter
     if (given_from := scan.starts_given(index, end)) < end:
-        return SpokenToken(scan.text[index : given_from - 1], given_from)
-    return SpokenToken(scan.text[index:end], end, spaced=False)
+        return given_from - 1, given_from
+    return end, end
 
 
 def grapheme_end(text: str, index: int) -> int:

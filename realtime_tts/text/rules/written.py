@@ -11,7 +11,7 @@ from realtime_tts.text.characters import has_content, is_mark, is_sign, is_unspa
 from realtime_tts.text.rules import symbols, web
 from realtime_tts.text.rules.base import ReachingPattern, RuleList, Scan, SpokenToken
 from realtime_tts.text.rules.pauses import pause_token
-from realtime_tts.text.rules.words import grapheme_end, word_token
+from realtime_tts.text.rules.words import grapheme_end, word_ends
 
 MARKUP = RuleList((*web.MARKUP_RULES, *symbols.MARKUP_RULES))
 NUMBER = ReachingPattern(r"\d(?:[\d.,:/-]{0,38}\d)?")
@@ -31,8 +31,8 @@ def written_token(scan: Scan, index: int) -> SpokenToken:
     if is_unspaced(char):
         return _written(text, index, grapheme_end(text, index))
     if char.isalnum() or is_mark(char):
-        word = word_token(scan, index)
-        return word._replace(as_written=not word.spaced)
+        last, after = word_ends(scan, index)
+        return SpokenToken(text[index:last], after, spaced=last < after, as_written=last == after)
     token = MARKUP.read(scan, index)
     if token is not None:
         return token._replace(spaced=char not in "[]")
