@@ -163,6 +163,7 @@ CUTS = [
     ("fr", "Il dit : |« C’est bien ! » |Puis il part. |Quoi ? |Oui."),
     ("fr", "Avec M. Petit et p. ex. Jean. |Fin"),
     ("de", "Am 3. Mai kam Dr. Weiß. |Z. B. Herr Groß. |»Ja.« |Er sagte: |„Nein.“ |Dann"),
+    ("de", "Es kostet 5 Mio. Euro. |Tel. 030 12 ist besetzt. |Dann"),
     ("de", "Im Jahr 2024. |Dann"),
     ("es", "¿Qué tal? |¡Hola, |Sr. García! |«Bien.» |Vale"),
     ("fr", "Page 3. |Puis"),
