@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from http import HTTPStatus
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
 
 from realtime_tts.server.http import schemas
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyGateway, Owner, problems, read_body, takes
@@ -44,10 +44,9 @@ async def load_adapter(request: Request, gateway: AnyGateway, client: Owner) -> 
     description="Speech that is running with it ends with `adapter_not_found`.",
     status_code=HTTPStatus.NO_CONTENT,
 )
-async def unload_adapter(gateway: AnyGateway, name: str, client: Owner) -> Response:
+async def unload_adapter(gateway: AnyGateway, name: str, client: Owner) -> None:
     await gateway.adapters.unload_by_name(name)
     log_event(logger, logging.INFO, "adapter_unloaded", adapter=name, key=client.tenant or None)
-    return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 def _described(adapter: LoadedAdapter) -> schemas.Adapter:

@@ -116,10 +116,9 @@ async def change_voice(request: Request, voice_id: str, gateway: AnyGateway, cli
     description="Speech that is running with it ends with `voice_not_found`.",
     status_code=HTTPStatus.NO_CONTENT,
 )
-async def delete_voice(voice_id: str, gateway: AnyGateway, client: Owner) -> Response:
+async def delete_voice(voice_id: str, gateway: AnyGateway, client: Owner) -> None:
     await gateway.voices.delete(voice_id, client.tenant)
     log_event(logger, logging.INFO, "voice_deleted", key=client.tenant or None)
-    return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @voices.get(
