@@ -1,6 +1,5 @@
 /** The page: connects, reads the form, speaks, shows. Everything about speech itself is in realtime-tts.js. */
 
-import { CodeDialog } from './code-dialog.js';
 import { copyText } from './copy.js';
 import { setIcon } from './elements.js';
 import { KeyDialog } from './key-dialog.js';
@@ -19,7 +18,6 @@ import { Takes } from './takes.js';
 import { TextEditor } from './text-editor.js';
 import { Transcript } from './transcript.js';
 import { VoiceEditor } from './voice-editor.js';
-import { VoiceMaker } from './voice-maker.js';
 import { VoiceSwitch } from './voice-switch.js';
 import { VoiceTiles } from './voice-tiles.js';
 import { Waveform } from './waveform.js';
@@ -42,10 +40,8 @@ const notice = new Notice($('notice'));
 const keys = new KeyDialog($('key-dialog'));
 const voiceSwitch = new VoiceSwitch($('voice-switch'), () => interrupt());
 const voices = new VoiceTiles($('voices'), $('versus'), { hear: hearPreview, edit: (voice) => voiceEditor.open(voice) });
-const maker = new VoiceMaker($('voice-dialog'), (fields) => http().addVoice(fields), voiceMade);
 const voiceEditor = new VoiceEditor($('edit-dialog'), { rename: renameVoice, remove: deleteVoice });
 const takes = new Takes($('takes'), { replay, download, again: (take) => (applySettings($('form'), settingsOf(take)), editor.edit()) });
-const code = new CodeDialog($('code-dialog'), () => ({ base: baseAddress(), model, settings: currentSettings(), hasKey: keys.key !== undefined }));
 const preview = new SamplePlayer();
 const fields = Object.fromEntries(NUMBERS.map((name) => [name, new NumberField($(name))]));
 const hook = new URLSearchParams(location.search).get('test') === '1' ? await import('./probe.js') : null;
@@ -603,6 +599,12 @@ function bringStageIntoView() {
   if (matchMedia('(max-width: 56rem)').matches) $('stage').scrollIntoView({ behavior: calm ? 'auto' : 'smooth' });
 }
 
+/** Return a function that loads at its first call. @template T @param {() => Promise<T>} load @returns {() => Promise<T>} */
+function once(load) {
+  let loaded;
+  return () => (loaded ??= load());
+}
+
 const seconds = (ms) => `${(ms / 1000).toFixed(1)} s`;
 const milliseconds = (ms) => (ms === null || ms === undefined ? '–' : `${Math.round(ms)} ms`);
 const clock = (ms) => `${Math.floor(ms / 60_000)}:${((ms % 60_000) / 1000).toFixed(1).padStart(4, '0')}`;
@@ -613,7 +615,6 @@ $('form').addEventListener('submit', (event) => (event.preventDefault(), speak()
 $('speak').addEventListener('click', (event) => isBusy() && (event.preventDefault(), interrupt()));
 $('edit-dialog').addEventListener('close', () => voices.focus(voiceEditor.voice.id));
 $('dismiss').addEventListener('click', () => notice.clear());
-$('new-voice').addEventListener('click', () => (interrupt(), preview.stop(), maker.open(making)));
 preview.addEventListener('change', previewChanged);
 $('replay').addEventListener('click', toggleReplay);
 $('position').addEventListener('input', () => seek(Number($('position').value)));
@@ -625,7 +626,6 @@ $('save-wav').addEventListener('click', () => download(shown, 'wav'));
 $('save-mp3').addEventListener('click', () => download(shown, 'mp3'));
 $('keep-seed').addEventListener('click', toggleSeed);
 $('copy-link').addEventListener('click', copyLink);
-$('use-code').addEventListener('click', () => code.open());
 for (const event of ['input', 'change']) {
   $('seed').addEventListener(event, showSeed);
   $('rate').addEventListener(event, () => ($('rate-out').textContent = `${$('rate').value} tokens/s`));
@@ -639,8 +639,20 @@ document.addEventListener('keydown', (event) => {
   speak();
 });
 
+// Dialogs that most visits do not need are loaded when they are opened first.
+const makerLoaded = once(async () => {
+  const { VoiceMaker } = await import('./voice-maker.js');
+  return new VoiceMaker($('voice-dialog'), (fields) => http().addVoice(fields), voiceMade);
+});
+const codeLoaded = once(async () => {
+  const { CodeDialog } = await import('./code-dialog.js');
+  return new CodeDialog($('code-dialog'), () => ({ base: baseAddress(), model, settings: currentSettings(), hasKey: keys.key !== undefined }));
+});
+$('new-voice').addEventListener('click', async () => (interrupt(), preview.stop(), (await makerLoaded()).open(making)));
+$('use-code').addEventListener('click', async () => (await codeLoaded()).open());
+
 // A page kept for "back" would keep its session and its speech on the server; a clean close frees both at once.
-addEventListener('pagehide', () => (storeSettings($('form')), voiceSwitch.turnOff(), preview.stop(), maker.dialog.close(), tts?.close()));
+addEventListener('pagehide', () => (storeSettings($('form')), voiceSwitch.turnOff(), preview.stop(), $('voice-dialog').close(), tts?.close()));
 addEventListener('pageshow', ({ persisted }) => persisted && reconnect());
 
 applySettings($('form'), restored ?? new URLSearchParams({ text: SAMPLES[0].text }));

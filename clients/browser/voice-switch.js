@@ -1,7 +1,6 @@
 /** The switch "interrupt by voice" with its level and its state in words. */
 
 import { kindWords } from './kind-words.js';
-import { Microphone } from './microphone.js';
 
 const WORDS = {
   off: 'Off',
@@ -22,7 +21,7 @@ export class VoiceSwitch {
     this.level = element.querySelector('.level span');
     this.words = element.querySelector('[role="status"]');
     this.onSpeech = onSpeech;
-    /** @type {Microphone | null} */
+    /** @type {import('./microphone.js').Microphone | null} */
     this.microphone = null;
     this.button.addEventListener('click', () => this.toggle());
     this.#show('off');
@@ -49,6 +48,7 @@ export class VoiceSwitch {
   async #turnOn() {
     this.#show('asking');
     try {
+      const { Microphone } = await import('./microphone.js'); // most visits do not need it
       this.microphone = await Microphone.open();
     } catch (error) {
       return this.#show('failed', kindWords(error));

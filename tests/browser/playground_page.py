@@ -73,6 +73,11 @@ class PlaygroundPage:
         self.script("document.getElementById(arguments[0]).scrollIntoView({ block: 'center' })", element_id)
         self.driver.find_element("id", element_id).click()
 
+    def open_dialog(self, element_id: str) -> None:
+        """Press a button and wait for its dialog, whose module is loaded first."""
+        self.click(element_id)
+        self.wait(lambda: self.script("return document.querySelector('dialog[open]') !== null"), "the dialog is open")
+
     def press_escape(self) -> None:
         self.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
 

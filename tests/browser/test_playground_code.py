@@ -50,7 +50,7 @@ def seconds(path: Path) -> float:
 
 
 def test_programs_run_as_they_are_pasted(page: PlaygroundPage, tmp_path: Path) -> None:
-    page.click("use-code")
+    page.open_dialog("use-code")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "clients/python/src")}
     lengths = []
     for kind, command in [("curl", ["bash"]), ("python", [sys.executable]), ("openai", [sys.executable])]:
@@ -82,7 +82,7 @@ def test_a_program_is_copied_and_shows_no_key(page: PlaygroundPage) -> None:
     page.driver.execute_cdp_cmd(
         "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     )
-    page.click("use-code")
+    page.open_dialog("use-code")
     kinds = page.script("return [...document.querySelectorAll('[name=kind]')].map((e) => e.value)")
     assert kinds == ["curl", "python", "javascript", "openai", "livekit", "pipecat"]
     programs = [program(page, kind) for kind in kinds]

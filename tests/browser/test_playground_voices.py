@@ -93,7 +93,7 @@ def test_an_older_server_is_not_asked_to_make_voices(chromium: Chrome, gateway: 
 
 
 def test_what_is_missing_is_said_before_anything_is_sent(page: PlaygroundPage, gateway: FakeGateway) -> None:
-    page.click("new-voice")
+    page.open_dialog("new-voice")
     fault = lambda: page.text_of("voice-fault")  # noqa: E731
     for wanted, element_id, entered in [
         ("Record a few seconds", "", ""),
@@ -140,7 +140,7 @@ def test_a_voice_of_the_page_outlives_a_restart_and_deleted_leaves_nothing(
     with GatewayHarness(**options) as gateway:
         page = PlaygroundPage(chromium, f"{gateway.url}/")
         page.open()
-        page.click("new-voice")
+        page.open_dialog("new-voice")
         page.script("document.querySelector('[name=made-of][value=file]').click()")
         page.driver.find_element("id", "file").send_keys(str(sent))
         voice = make_voice(page, "Me")
@@ -236,7 +236,7 @@ def test_a_voice_of_a_file_is_heard_renamed_and_deleted(
     real_page: PlaygroundPage, starter_voice_url: str, ask: Callable[[str], Any], tmp_path: Path
 ) -> None:
     page = real_page
-    page.click("new-voice")
+    page.open_dialog("new-voice")
     page.script("document.querySelector('[name=made-of][value=file]').click()")
     page.driver.find_element("id", "file").send_keys(str(recording(tmp_path / "me.wav", starter_voice_url)))
     voice = make_voice(page, "Me")
@@ -274,7 +274,7 @@ def test_a_voice_of_a_file_is_heard_renamed_and_deleted(
 
 def test_a_voice_is_recorded_in_the_page(real_page: PlaygroundPage, ask: Callable[[str], Any]) -> None:
     page = real_page
-    page.click("new-voice")
+    page.open_dialog("new-voice")
     page.script(
         "const media = navigator.mediaDevices; const open = media.getUserMedia.bind(media);"
         "media.getUserMedia = async (wanted) => (window.__wanted = wanted, window.__stream = await open(wanted));"
