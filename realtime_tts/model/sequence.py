@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.config import ModelConfig
 
 AUDIO_START, AUDIO_END, REFERENCE_START, REFERENCE_END = 101, 102, 103, 104
@@ -102,7 +103,13 @@ def build_sequence(
     reference: Patches | None = None,
     prompt: Patches | None = None,
 ) -> Sequence:
-    """Lay out one input. reference, prompt: [n, patch_size, latent_dim]; a reference only if the model supports it."""
+    """Lay out one input. reference, prompt: [n, patch_size, latent_dim].
+
+    Raises:
+        InvalidRequest: a reference for a generation without reference tokens.
+    """
+    if reference is not None and not config.supports_reference:
+        raise InvalidRequest("this model knows no isolated reference, only a prompt to continue", field="reference")
     nothing = np.zeros((0, config.patch_size, config.latent_dim), np.float32)
     given = (nothing if patches is None else patches for patches in (reference, prompt))
     reference, prompt = (np.asarray(patches, dtype=np.float32) for patches in given)
