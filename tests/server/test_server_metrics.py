@@ -17,6 +17,7 @@ from realtime_tts.session.messages import (
     CancelAcknowledged,
     ContextCancelled,
     ContextDone,
+    ContextReleased,
     ContextStarted,
 )
 from realtime_tts.workers.pool import COUNTED
@@ -148,6 +149,22 @@ def test_packets_that_leave_together_are_each_counted_and_late_once(metrics: Met
     assert value(metrics, "packets_total", codec="opus") == 24
     assert value(metrics, "audio_seconds_total") == pytest.approx(0.48)
     assert value(metrics, "underruns_estimated_total") == 1
+
+
+def test_packets_sent_again_after_a_resume_are_not_counted_again(metrics: Metrics, account: SessionAccount) -> None:
+    account.sent(started("a", 1), 1.0)
+    for first, num_packets in ((0, 8), (4, 4), (6, 10)):
+        account.sent(AudioPackets("a", 1 + first, 1, Packets((b"",) * num_packets, 960 * first, 960)), 1.0)
+    assert value(metrics, "packets_total", codec="opus") == 16
+    assert value(metrics, "audio_seconds_total") == pytest.approx(0.32)
+
+
+def test_a_hold_is_no_underrun(metrics: Metrics, account: SessionAccount) -> None:
+    account.sent(started("a", 1), 1.0)
+    account.sent(AudioPackets("a", 1, 1, Packets((b"",), 0, 960)), 1.0)
+    account.sent(ContextReleased("a", 20.0), 9.0)
+    account.sent(AudioPackets("a", 2, 1, Packets((b"",), 960, 960)), 9.0)
+    assert value(metrics, "underruns_estimated_total") == 0
 
 
 def test_packets_in_time_are_no_underrun() -> None:

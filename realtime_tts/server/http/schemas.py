@@ -60,7 +60,7 @@ class Length(_Body):
     max_chars: int
 
 
-class VoiceMaking(_Body):
+class VoiceMakingOptions(_Body):
     """Options of `POST /v1/voices`: input other than recordings, and the consent that it requires."""
 
     instructions: bool = Field(description="a description alone makes a voice")
@@ -81,7 +81,7 @@ class Model(_Body):
     default_cfg: float
     params: Params  # type: ignore[valid-type]
     text: Length = Field(description="limit of the text of one context")
-    voice_making: VoiceMaking
+    voice_making: VoiceMakingOptions
     device: str
     dtype: str
     attention_backend: str

@@ -103,7 +103,7 @@ class HttpSpeech:
         self._speaker: Speaker | None = None
         self._feeder: asyncio.Task[None] | None = None
 
-    # ---- Holder --------------------------------------------------------------------------------------------------
+    # ---- as the owner of a slot -----------------------------------------------------------------------------------
 
     @property
     def num_speaking(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import logging
 
 from realtime_tts.server.logs import log_event
@@ -20,12 +21,21 @@ _OUTCOMES = {
 }
 
 
+@dataclasses.dataclass(slots=True)
+class _Open:
+    """A context that was announced to the client. end_samples: end of the audio that was counted."""
+
+    started: messages.ContextStarted
+    estimate: PlaybackEstimate = dataclasses.field(default_factory=PlaybackEstimate)
+    end_samples: int = 0
+
+
 class SessionAccount:
     """Account of one session: counts its messages and logs the ends of its contexts."""
 
     def __init__(self, metrics: Metrics, session_id: str) -> None:
         self._metrics, self._session_id = metrics, session_id
-        self._open: dict[str, tuple[messages.ContextStarted, PlaybackEstimate]] = {}
+        self._open: dict[str, _Open] = {}
         self._last_number = 0  # highest number of a context so far
         self._done_ms: collections.OrderedDict[str, float] = collections.OrderedDict()  # by recently done context
 
@@ -45,6 +55,9 @@ class SessionAccount:
             self._ended(message)
         elif isinstance(message, messages.CancelAcknowledged):
             self._acknowledged(message)
+        elif isinstance(message, messages.ContextReleased):
+            if entry := self._open.get(message.context_id):
+                entry.estimate = PlaybackEstimate()  # playback stood still
         elif isinstance(message, messages.ErrorMessage):
             self._metrics.errors.labels(message.code).inc()
 
@@ -58,7 +71,7 @@ class SessionAccount:
     def _started(self, message: messages.ContextStarted) -> None:
         if message.number > self._last_number:
             self._last_number = message.number
-            self._open[message.context_id] = (message, PlaybackEstimate())
+            self._open[message.context_id] = _Open(message)
 
     def _ended(self, message: messages.TerminalMessage) -> None:
         if self._open.pop(message.context_id, None) is None:
@@ -77,11 +90,14 @@ class SessionAccount:
             self._metrics.barge_ins.inc()
 
     def _sent_packets(self, message: messages.AudioPackets, now: float) -> None:
-        if entry := self._open.get(message.context_id):
-            started, estimate = entry
-            duration_s = message.packets.num_samples / started.audio.sample_rate
-            late = estimate.sent(duration_s, now)
-            self._metrics.sent_packets(started.audio.codec, len(message.packets), duration_s, late)
+        entry, packets = self._open.get(message.context_id), message.packets
+        if entry is None or packets.end_samples <= entry.end_samples:
+            return
+        packets = packets.between(max(0, entry.end_samples - packets.pts_samples) // packets.packet_samples)
+        entry.end_samples = packets.end_samples
+        duration_s = packets.num_samples / entry.started.audio.sample_rate
+        late = entry.estimate.sent(duration_s, now)
+        self._metrics.sent_packets(entry.started.audio.codec, len(packets), duration_s, late)
 
     def _log_end(self, message: messages.TerminalMessage) -> None:
         figures = {name: getattr(message, name, None) for name in _LOGGED}
