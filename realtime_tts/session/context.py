@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from enum import Enum
 from typing import NamedTuple
@@ -208,16 +209,23 @@ class Context:
 
     def hold(self, message: Hold, now: float) -> HeardSpeech:
         """Stop the speech, which `release` continues. Return what is heard until there. No effect if it is held."""
-        clock = self.sender.clock
+        clock, aligner = self.sender.clock, self.sender.aligner
         if not clock.is_held:
-            if message.played_ms is not None:
-                clock.acknowledge(message.played_ms, now)
-            played_ms = clock.position_ms(now)
             self.sender.send_late_words()
-            clock.hold(self.sender.aligner.word_end_ms(played_ms) if message.at == "word" else played_ms, now)
-            self.engine.park()
+            if message.played_ms is None:
+                stop_ms = clock.position_ms(now)
+            else:
+                clock.acknowledge(message.played_ms, now)
+                stop_ms = min(message.played_ms, aligner.word_end_ms(clock.sent_ms))  # as far as a word needs it
+            clock.hold(aligner.word_end_ms(stop_ms) if message.at == "word" else stop_ms, now)
             self._held_at = now
-        return self.heard(now)
+            self.rest()
+        return self._heard_at(clock.position_ms(now), math.inf)
+
+    def rest(self) -> None:
+        """Park the engine if the context is held and all audio up to there is made: the rest of a word may be due."""
+        if self.sender.clock.is_held and self.sender.has_all_to_hold:
+            self.engine.park()
 
     def release(self, clause_after_ms: float, now: float) -> float:
         """Continue the speech. Return the position at which it goes on, in ms: the current one if it is not held."""
@@ -263,9 +271,12 @@ class Context:
         if self._frozen is not None:
             return self._frozen
         clock = self.sender.clock
-        played_ms = clock.position_ms(now)
-        heard_ms = max(played_ms, clock.heard_to_ms)
-        all_heard = self.state is ContextState.DONE and heard_ms >= clock.sent_ms - 0.5
+        return self._heard_at(min(clock.position_ms(now), clock.sent_ms), clock.sent_ms)
+
+    def _heard_at(self, played_ms: float, sent_ms: float) -> HeardSpeech:
+        """Return what is heard up to a position, if `sent_ms` of audio reach the listener."""
+        heard_ms = min(max(played_ms, self.sender.clock.heard_to_ms), sent_ms)
+        all_heard = self.state is ContextState.DONE and heard_ms >= self.sender.clock.sent_ms - 0.5
         num_chars = self._num_spoken_chars() if all_heard else self.sender.aligner.heard_chars(heard_ms)
         return HeardSpeech(played_ms, self.text.head(num_chars), num_chars)
 

@@ -89,8 +89,8 @@ class PlaybackClock:
         return self._time_of(position_ms)
 
     def hold(self, position_ms: float, now: float) -> None:
-        """Stop the clock at a position, until `release`. The listener hears all audio up to there."""
-        self._base_ms, self._base_at = min(max(position_ms, 0.0), self.sent_ms), now
+        """Stop the clock at a position, until `release`. The listener hears all audio up to there, sent or not yet."""
+        self._base_ms, self._base_at = position_ms, now
         self.is_held = self.paused = True
         self.heard_to_ms = max(self.heard_to_ms, self._base_ms)
 
@@ -106,7 +106,8 @@ class PlaybackClock:
         self._settle(now)
         self.paused = self.is_held  # if it is still paused, its next acknowledgements show that
         self.sent_ms = min(self.sent_ms, received_ms)
-        self._base_ms = min(self._base_ms, self.sent_ms)
+        if not self.is_held:
+            self._base_ms = min(self._base_ms, self.sent_ms)
         if self._acked_ms is not None:
             self._acked_ms = min(self._acked_ms, self.sent_ms)
 

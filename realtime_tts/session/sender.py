@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -82,6 +83,11 @@ class ContextSender:
         return max(0.0, self._ms(self._next_pts) - self.clock.sent_ms) if self._queue else 0.0
 
     @property
+    def has_all_to_hold(self) -> bool:
+        """True if the audio up to where the context is held was added."""
+        return self._ms(self._next_pts) >= self.clock.position_ms(0.0) - _EPSILON_MS
+
+    @property
     def num_bytes(self) -> int:
         """Approximate memory held, in bytes."""
         return self.aligner.num_bytes + sum(map(_waiting_bytes, self._queue))
@@ -155,7 +161,9 @@ class ContextSender:
             return None
         head = self._queue[0]
         if isinstance(head, Packets):
-            if self.clock.is_held or self.clock.position_ms(now) < self._leaves_at_ms(head, max_lead_ms) - _EPSILON_MS:
+            if self.clock.is_held:
+                max_lead_ms = 0.0
+            elif self.clock.position_ms(now) < self._leaves_at_ms(head, max_lead_ms) - _EPSILON_MS:
                 return None
             num_leaving = self._num_leaving(self._queue, now, max_lead_ms, max_bytes)
             if not num_leaving:
@@ -195,7 +203,7 @@ class ContextSender:
             return None
         head = self._queue[0]
         if isinstance(head, Packets) and self.clock.is_held:
-            return None
+            return now if self._num_leaving(self._queue, now, 0.0, math.inf) else None
         if not isinstance(head, Packets) or self.clock.started_at is None:
             return now
         at_ms = self._leaves_at_ms(head, max_lead_ms)

@@ -351,6 +351,7 @@ class Session:
         """
         if (context := self._live(context_id, now)) is not None:
             context.sender.add_packets(packets)
+            context.rest()
             self._memory.add(packets_bytes(packets))
             if context.sender.queued_ms > self.config.max_queued_s * 1000:
                 self._fail(context, InternalError(f"more than {self.config.max_queued_s:g} s of audio wait to be sent"))

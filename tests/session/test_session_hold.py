@@ -206,3 +206,39 @@ def test_a_wrong_request_is_refused_and_speech_goes_on(driver: Driver, message: 
     driver.give("c", 5)
     driver.wait(2)
     assert driver.sent_ms("c") == 20 * (round(50 * len(SENTENCE) / 20) + 5)
+
+
+def test_the_rest_of_a_word_is_made_and_sent(driver: Driver) -> None:
+    driver.say("c", "Incredible.")
+    driver.give("c", 10)
+    driver.session.segment_progress("c", 0, 200, False, driver.now, reached=(200, 4))
+    driver.give("c", 1)  # the word begins with the next packet that leaves
+    (word,) = words_of(driver).values()
+    assert word.end_ms > 400
+    driver.did.clear()
+    driver.receive(Hold("c", played_ms=100))
+    assert held(driver).played_ms == word.end_ms
+    assert held(driver).spoken_text == "Incredible"
+    assert not driver.done(ParkContext)
+    driver.give("c", 40)
+    assert driver.done(ParkContext) == [ParkContext("c")]
+    assert word.end_ms <= driver.sent_ms("c") <= word.end_ms + 40
+    driver.receive(CancelRequest("c"))
+    assert driver.of(ContextCancelled)[-1].spoken_text == "Incredible"
+
+
+def test_a_word_that_is_cut_off_by_a_cancel_was_not_heard(driver: Driver) -> None:
+    driver.say("c", "Incredible.")
+    driver.give("c", 10)
+    driver.session.segment_progress("c", 0, 200, False, driver.now, reached=(200, 4))
+    driver.give("c", 1)
+    driver.receive(Hold("c", played_ms=100), CancelRequest("c"))
+    assert driver.of(ContextCancelled)[-1].spoken_text == ""
+    assert driver.of(ContextCancelled)[-1].played_ms == 220
+
+
+def test_a_hold_far_ahead_sends_no_more_than_the_word(driver: Driver) -> None:
+    words = speaking(driver, "Well now. " + SENTENCE * 6)
+    driver.receive(Hold("c", at="now", played_ms=1e9))
+    assert held(driver).played_ms <= driver.sent_ms("c") + max(word.end_ms - word.start_ms for word in words.values())
+    assert driver.wait(1.0) == []
