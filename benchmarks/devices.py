@@ -25,9 +25,10 @@ from tqdm import tqdm
 
 from realtime_tts.bench.arrivals import OpenLoad
 from realtime_tts.bench.load_generator import Target
+from realtime_tts.bench.load_result import LoadResult, load_result
 from realtime_tts.bench.report import figure, percent, table, write_json
 from realtime_tts.bench.search import CapacitySearch
-from realtime_tts.bench.server_load import LoadResult, ServerLoad, load_result
+from realtime_tts.bench.server_load import ServerLoad
 from realtime_tts.bench.server_process import RunningServer, running_server
 from realtime_tts.bench.streams import Bar
 from realtime_tts.contract.cores import usable_cores
@@ -84,10 +85,10 @@ def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, 
     driver.measure_turn()
     alone_ms = driver.alone(NUM_ALONE)
     while (streams := search.load) is not None:
-        load = OpenLoad.steady(streams / driver.turn_s, driver.turn_s, given.window_s, even=True)
+        load = OpenLoad(streams / driver.turn_s, driver.turn_s, given.window_s, even=True)
         if time.monotonic() + load.end_s + driver.turn_s + _RUN_OUT_S > end_s:
             break
-        result = load_result(driver.open_loop(load.arrivals(given.seed)), load, driver.account)
+        result = load_result(driver.open_loop(load.arrivals(given.seed)), load, driver.cost)
         engine = [{name: float(value) for name, value in _ENGINE.findall(text)} for text in seen[-2:]]
         trials.append(Trial(**vars(result), offered=streams, engine=engine, held=holds(result)))
         tqdm.write(", ".join(f"{name} {value}" for name, value in zip(_COLUMNS, row(trials[-1]), strict=True)))
@@ -101,7 +102,7 @@ def holds(result: LoadResult) -> bool:
         result.streams > 0
         and not result.void
         and not result.errors
-        and result.first_audio_ms.p95 <= 1000 * BAR.first_audio_s
+        and result.first_audio_ms.p95 <= BAR.first_audio_ms
         and result.stalls["0"].share <= 1 - BAR.stall_free + 1e-9
     )
 

@@ -20,8 +20,9 @@ class Arrival:
     heard: float | None = None
 
 
-# Time before the window; less for shorter turns. Every stream that begins in the ramp first needs a lead: 560 streams
-# begun within two seconds on an H200 delayed the streams of four seconds later by 0.7 s.
+# Time before the window, and from the ramp's end to it; both are shorter for shorter turns. Every stream that begins in
+# the ramp first needs a lead: 560 streams begun within two seconds on an H200 delayed the streams of four seconds later
+# by 0.7 s.
 _RAMP_S, _SETTLE_S = 8.0, 4.0
 _BARGE_IN = (0.2, 0.9)  # position of a barge-in, as a share of the turn
 
@@ -31,7 +32,7 @@ class OpenLoad:
     """Streams at a rate, of one length, judged within a window of time.
 
     Before the window, within `ramp_s`, as many streams as the rate amounts to in the long run are begun, somewhere in
-    their speech each, so that the load is steady when the window opens `settle_s` later. After it arrivals go on until
+    their speech each, so that the load is steady when the window opens. After it arrivals go on until
     the last judged stream can have ended, so that the last stream is under the same load as the first.
 
     even: at equal distances, so that the number at once stays the same. barge_ins: share of streams that are
@@ -41,21 +42,16 @@ class OpenLoad:
     rate_per_s: float
     turn_s: float  # of audio
     window_s: float
-    ramp_s: float
-    settle_s: float
     even: bool = False
     barge_ins: float = 0.0
 
-    @classmethod
-    def steady(
-        cls, rate_per_s: float, turn_s: float, window_s: float, *, even: bool = False, barge_ins: float = 0.0
-    ) -> OpenLoad:
-        """Make a load with the time before the window that it takes to become steady."""
-        return cls(rate_per_s, turn_s, window_s, min(_RAMP_S, turn_s), min(_SETTLE_S, turn_s), even, barge_ins)
+    @property
+    def ramp_s(self) -> float:
+        return min(_RAMP_S, self.turn_s)
 
     @property
     def window(self) -> tuple[float, float]:
-        begin_s = self.ramp_s + self.settle_s
+        begin_s = self.ramp_s + min(_SETTLE_S, self.turn_s)
         return begin_s, begin_s + self.window_s
 
     @property
@@ -74,26 +70,18 @@ class OpenLoad:
         begin_s, window_end_s = self.window
         running = round(self.rate_per_s * self.turn_s)
         moments = [(draw.uniform(0.0, self.ramp_s), 1.0 - draw.random(), False) for _ in range(running)]
-        coming = _even if self.even else _poisson
-        whole = coming(self.rate_per_s, self.end_s, draw)
-        moments += [(at_s, 1.0, begin_s <= at_s < window_end_s) for at_s in whole]
+        moments += [(at_s, 1.0, begin_s <= at_s < window_end_s) for at_s in self._times_s(draw)]
         return [Arrival(number, *moment, self._heard(draw)) for number, moment in enumerate(sorted(moments))]
+
+    def _times_s(self, draw: random.Random) -> Iterator[float]:
+        first, number, at_s = draw.random(), 0, 0.0
+        while True:
+            at_s = (first + number) / self.rate_per_s if self.even else at_s + draw.expovariate(self.rate_per_s)
+            if at_s >= self.end_s:
+                return
+            yield at_s
+            number += 1
 
     def _heard(self, draw: random.Random) -> float | None:
         # Without barge-ins nothing is drawn: the same seed gives the same arrivals with and without them.
         return draw.uniform(*_BARGE_IN) if self.barge_ins and draw.random() < self.barge_ins else None
-
-
-def _poisson(rate_per_s: float, end_s: float, draw: random.Random) -> Iterator[float]:
-    at_s = draw.expovariate(rate_per_s)
-    while at_s < end_s:
-        yield at_s
-        at_s += draw.expovariate(rate_per_s)
-
-
-def _even(rate_per_s: float, end_s: float, draw: random.Random) -> Iterator[float]:
-    first = draw.random()
-    number = 0
-    while (at_s := (first + number) / rate_per_s) < end_s:
-        yield at_s
-        number += 1

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from realtime_tts.bench.arrivals import Arrival, OpenLoad
-from realtime_tts.bench.figures import Spread
+from realtime_tts.bench.load_result import Cost, LoadResult, load_result
 from realtime_tts.bench.search import CapacitySearch
-from realtime_tts.bench.streams import GAVE_UP, Bar, Heard, Summary, summary
-from realtime_tts.bench.usage import Usage
+from realtime_tts.bench.streams import Bar, Heard
 
 _FEWEST = 5  # streams in a window on average, which lasts longer if need be: of none nothing can be said
 _LOWEST = 0.5  # streams at once: what cannot hold these holds nothing
@@ -33,56 +32,47 @@ class CapacityPlan:
     max_trials: int
 
 
-@dataclasses.dataclass(kw_only=True)
-class Cost:
-    """Cost of a load, as far as it is known. step_ms: duration of the engine's steps; busy: the share of time that they
-    filled. usage: of the server."""
-
-    step_ms: Spread | None = None
-    busy: float | None = None
-    usage: Usage | None = None
-
-
 class Driver(Protocol):
-    """Target of a load."""
+    """Target of a load. cost: of the last load."""
 
-    @property
-    def turn_s(self) -> float:
-        """Audio of one turn, seconds."""
+    turn_s: float  # audio of one turn
+    cost: Cost
 
     def open_loop(self, arrivals: Sequence[Arrival], deadline_s: float) -> list[Heard]:
         """Run a load; see `InProcess.open_loop`."""
 
-    def cost(self) -> Cost:
-        """Return the cost of the last load."""
-
 
 @dataclasses.dataclass(kw_only=True)
-class Trial(Summary, Cost):
-    """One load. offered: streams at once, the rate times a turn's length. gave_up: it was ended at its deadline."""
+class Trial(LoadResult):
+    """One load. offered: streams at once, the rate times a turn's length."""
 
     offered: float
-    rate_per_s: float
     seed: int
     held: bool
-    gave_up: bool
 
 
-@dataclasses.dataclass(kw_only=True)
+@dataclasses.dataclass
 class Capacity:
-    """Result of a search. streams, rate_per_s: the highest load that held. failed: the lowest that did not."""
+    """Result of a search. streams: the highest load that held. failed: the lowest that did not. alone_ms: times to
+    first packet of one stream at a time, for each run; empty: not measured."""
 
     streams: float
-    rate_per_s: float
     failed: float
     turn_s: float
     trials: list[Trial]
+    alone_ms: list[list[float]] = dataclasses.field(default_factory=list)
 
     @property
     def best(self) -> Trial | None:
         """Return the last trial of the highest load that held."""
         held = [trial for trial in self.trials if trial.held and trial.offered == self.streams]
         return held[-1] if held else None
+
+    @property
+    def limit(self) -> str:
+        """Return the saturated part in the lowest load that did not hold; "" if all held."""
+        failed = min((trial for trial in self.trials if not trial.held), key=lambda trial: trial.offered, default=None)
+        return failed.limit if failed else ""
 
 
 def measure_capacity(
@@ -98,23 +88,11 @@ def measure_capacity(
 
     def trial(streams: float, seed: int) -> bool:
         rate_per_s = streams / driver.turn_s
-        load = OpenLoad.steady(rate_per_s, driver.turn_s, max(plan.window_s, _FEWEST / rate_per_s))
+        load = OpenLoad(rate_per_s, driver.turn_s, max(plan.window_s, _FEWEST / rate_per_s))
         progress(f"{streams:.3g} streams, arrivals {seed + 1}")
         heard = driver.open_loop(load.arrivals(seed), load.deadline_s)
-        judged = [stream for stream in heard if stream.judged]
-        whole = [stream for stream in heard if stream.error != GAVE_UP]
-        held = plan.bar.holds(judged)
-        trials.append(
-            Trial(
-                **vars(summary(whole, load.window)),
-                **vars(driver.cost()),
-                offered=streams,
-                rate_per_s=rate_per_s,
-                seed=seed,
-                held=held,
-                gave_up=any(stream.error == GAVE_UP for stream in judged),
-            )
-        )
+        held = plan.bar.holds([stream for stream in heard if stream.judged])
+        trials.append(Trial(**vars(load_result(heard, load, driver.cost)), offered=streams, seed=seed, held=held))
         return held
 
     while True:
@@ -123,10 +101,4 @@ def measure_capacity(
         if search.held == 0.0 or all(trial(search.held, seed) for seed in range(1, plan.runs)):
             break
         search.retract()
-    return Capacity(
-        streams=search.held,
-        rate_per_s=search.held / driver.turn_s,
-        failed=search.failed,
-        turn_s=driver.turn_s,
-        trials=trials,
-    )
+    return Capacity(search.held, search.failed, driver.turn_s, trials)

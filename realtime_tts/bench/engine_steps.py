@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from realtime_tts.bench.figures import Spread, percentile
-from realtime_tts.bench.stage_clock import SplittingClock, clock_for
+from realtime_tts.bench.stage_clock import StageStamps
 from realtime_tts.bench.subject import Subject
 from realtime_tts.bench.texts import TURN
 from realtime_tts.contract import frames
@@ -36,10 +36,6 @@ class StepMeasurement:
     steps: int | None = None
     cfg: float | None = None
     split: bool = True
-
-    @property
-    def num_parts(self) -> int:
-        return 1 + self.split + len(self.batches) * (self.runs + self.split)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -65,7 +61,7 @@ class SteadyStreams:
     `stages`: is told of the engine's stages; None: it runs as it does in a worker.
     """
 
-    def __init__(self, subject: Subject, plan: StepMeasurement, stages: SplittingClock | None = None) -> None:
+    def __init__(self, subject: Subject, plan: StepMeasurement, stages: StageStamps | None = None) -> None:
         self._num_audio = 0
         self._plan = plan
         self.engine: Engine = subject.engine(
@@ -130,7 +126,7 @@ def measure_steps(
     """Measure one row per batch, with the split into stages if it is wanted.
 
     Args:
-        progress: told what comes before each part of the work, of which there are `plan.num_parts`.
+        progress: told what comes before each part of the work.
 
     Raises:
         EngineError: the engine failed, or has no room for so many streams.
@@ -151,7 +147,7 @@ def measure_steps(
     if plan.split:
         del streams  # its memory is needed for the next one
         progress("warming up, with stages")
-        clock = clock_for(subject.device)
+        clock = StageStamps(subject.device)
         observed = SteadyStreams(subject, plan, clock)
         for row in rows:
             progress(f"{row.streams} streams, stages")
@@ -171,7 +167,7 @@ def _row(batch: int, runs: list[list[float]], memory: dict[str, float], patch_s:
     )
 
 
-def _split(streams: SteadyStreams, clock: SplittingClock, row: StepRow, plan: StepMeasurement) -> None:
+def _split(streams: SteadyStreams, clock: StageStamps, row: StepRow, plan: StepMeasurement) -> None:
     """Add the stages, medians over the steps, and the kernels to a row."""
     streams.start(row.streams, plan.num_warm + plan.num_steps + 1)
     for _ in range(plan.num_warm):

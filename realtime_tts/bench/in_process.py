@@ -11,11 +11,12 @@ import time
 from collections.abc import Sequence
 
 from realtime_tts.bench.arrivals import Arrival
-from realtime_tts.bench.capacity import Cost
 from realtime_tts.bench.figures import Spread
+from realtime_tts.bench.load_result import Cost
 from realtime_tts.bench.streams import GAVE_UP, Heard
 from realtime_tts.bench.subject import Subject
 from realtime_tts.bench.texts import turn
+from realtime_tts.bench.usage import Usage
 from realtime_tts.contract import frames
 from realtime_tts.engine.engine import Engine
 
@@ -32,50 +33,31 @@ class InProcess:
 
     def __init__(self, subject: Subject, num_patches: int, steps: int | None, cfg: float | None) -> None:
         self._num_patches, self._steps, self._cfg = num_patches, steps, cfg
-        self._patch_s = subject.patch_s
+        self.turn_s = num_patches * subject.patch_s  # audio of a whole turn
+        self.cost = Cost()
         self._sample_rate = subject.loaded.config.sample_rate
         self._running: dict[str, Heard] = {}
         self._ended: list[Heard] = []
         self._number = 0
-        self._step_times_s: list[float] = []
         self._began_s = time.monotonic()
         self.engine: Engine = subject.engine(self._receive)
 
-    @property
-    def turn_s(self) -> float:
-        """Audio of a whole turn, seconds."""
-        return self._num_patches * self._patch_s
-
     def closed_loop(self, num_callers: int, num_streams: int, seed: int) -> list[Heard]:
         """Run `num_callers` callers, each of which requests its next turn as soon as the last one is complete. The
-        first turn of each has a random length, so that callers are out of phase. `num_streams` whole turns after these
-        are judged, under the load of all callers."""
+        first turn of each has a random length, so that callers are out of phase. Return `num_streams` whole turns after
+        these, under the load of all callers."""
         draw = random.Random(seed)
-        self._begin()
-        for _ in range(num_callers):
-            self._ask(self._now_s(), 1.0 - draw.random(), judged=False, paced=False)
-        num_asked = num_judged = 0
-        heard: list[Heard] = []
-        while num_judged < num_streams:
-            self.engine.step()
-            for ended in self._take_ended():
-                heard.append(ended)
-                num_judged += ended.judged
-                self._ask(self._now_s(), 1.0, judged=num_asked < num_streams, paced=False)
-                num_asked += 1
-        self._abandon()
-        return heard
+        shares = [1.0 - draw.random() for _ in range(num_callers)]
+        arrivals = [Arrival(number, 0.0, share, judged=False) for number, share in enumerate(shares)]
+        arrivals += [Arrival(number, 0.0, 1.0, judged=True) for number in range(num_streams)]
+        behind = [Arrival(number, 0.0, 1.0, judged=False) for number in range(2 * num_callers)]
+        return [stream for stream in self._run([*arrivals, *behind], math.inf, num_callers) if stream.judged]
 
     def burst(self, num_streams: int) -> list[Heard]:
         """Run `num_streams` streams that all begin at once."""
-        self._begin()
-        for _ in range(num_streams):
-            self._ask(0.0, 1.0, judged=True, paced=False)
-        while self._running:
-            self.engine.step()
-        heard = self._take_ended()
-        self._abandon()
-        return heard
+        return self._run(
+            [Arrival(number, 0.0, 1.0, judged=True) for number in range(num_streams)], math.inf, num_streams
+        )
 
     def open_loop(self, arrivals: Sequence[Arrival], deadline_s: float = math.inf) -> list[Heard]:
         """Run arrivals in real time, independent of how streams are served. Listeners play in real time, and the engine
@@ -84,18 +66,30 @@ class InProcess:
         Args:
             deadline_s: give up at this time since the load began; streams without an end have the error `GAVE_UP` then.
         """
+        return self._run(arrivals, deadline_s, None)
+
+    def _run(self, arrivals: Sequence[Arrival], deadline_s: float, at_once: int | None) -> list[Heard]:
+        """Run a load. at_once: number of streams that run at a time, whatever the times of their arrivals are, and as
+        fast as possible; None: each begins at its time, and playback limits its speed."""
         waiting = collections.deque(arrivals)
         num_judged = sum(arrival.judged for arrival in arrivals)
         heard: list[Heard] = []
-        self._begin()
+        self._began_s, step_times_s = time.monotonic(), []
         while num_judged and (now_s := self._now_s()) < deadline_s:
-            while waiting and waiting[0].at_s <= now_s:
-                arrival = waiting.popleft()
-                self._ask(arrival.at_s, arrival.share, arrival.judged, paced=True)
-            self._step(waiting[0].at_s if waiting else deadline_s)
-            for stream in self._take_ended():
-                heard.append(stream)
-                num_judged -= stream.judged
+            while waiting and (waiting[0].at_s <= now_s if at_once is None else len(self._running) < at_once):
+                self._ask(waiting.popleft(), None if at_once is None else now_s)
+            started_s = time.perf_counter()
+            if self.engine.step():
+                step_times_s.append(time.perf_counter() - started_s)
+            else:  # wait until there may be something to do
+                idle_s, next_s = self.engine.idle_s(), waiting[0].at_s if waiting else deadline_s
+                wait_s = min(_MAX_SLEEP_S, next_s - self._now_s(), math.inf if idle_s is None else idle_s)
+                time.sleep(max(0.0, wait_s))
+            num_judged -= sum(stream.judged for stream in self._ended)
+            heard += self._ended
+            self._ended.clear()
+        usage = Usage(engine=sum(step_times_s) / max(1e-9, self._now_s()))
+        self.cost = Cost(usage=usage, step_ms=Spread.of([1000 * seconds for seconds in step_times_s]))
         given_up = [*self._running.values(), *(Heard(arrival.at_s, judged=arrival.judged) for arrival in waiting)]
         for stream in given_up:
             stream.error = GAVE_UP
@@ -104,10 +98,11 @@ class InProcess:
 
     # ---- the engine ----------------------------------------------------------------------------------------------
 
-    def _ask(self, scheduled_s: float, share: float, judged: bool, paced: bool) -> None:
+    def _ask(self, arrival: Arrival, begins_s: float | None) -> None:
+        """Request a stream. begins_s: None: at its time, and paced by playback."""
         self._number += 1
         name = f"s{self._number}"
-        self._running[name] = Heard(scheduled_s, judged=judged)
+        self._running[name] = Heard(arrival.at_s if begins_s is None else begins_s, judged=arrival.judged)
         request = frames.Generate(
             name,
             name,
@@ -115,8 +110,8 @@ class InProcess:
             seed=self._number,
             cfg=self._cfg,
             steps=self._steps,
-            paced=paced,
-            max_patches=max(1, round(share * self._num_patches)),
+            paced=begins_s is None,
+            max_patches=max(1, round(arrival.share * self._num_patches)),
         )
         self.engine.post(request)
 
@@ -133,29 +128,6 @@ class InProcess:
             stream.error = message.code if isinstance(message, frames.Failed) else ""
             self._ended.append(self._running.pop(message.request_id))
             self.engine.post(frames.CloseContext(message.request_id))
-
-    def _take_ended(self) -> list[Heard]:
-        ended, self._ended = self._ended, []
-        return ended
-
-    def _begin(self) -> None:
-        self._began_s = time.monotonic()
-        self._step_times_s = []
-
-    def _step(self, next_s: float) -> None:
-        """Run a step. If there is nothing to do, wait until there may be something, at `next_s` at the latest."""
-        started_s = time.perf_counter()
-        if self.engine.step():
-            self._step_times_s.append(time.perf_counter() - started_s)
-            return
-        idle_s = self.engine.idle_s()
-        wait_s = min(_MAX_SLEEP_S, next_s - self._now_s(), math.inf if idle_s is None else idle_s)
-        time.sleep(max(0.0, wait_s))
-
-    def cost(self) -> Cost:
-        """Return the cost of the last load."""
-        step_ms = Spread.of([1000 * seconds for seconds in self._step_times_s])
-        return Cost(step_ms=step_ms, busy=sum(self._step_times_s) / max(1e-9, self._now_s()))
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s

@@ -13,23 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
-from realtime_tts.bench.arrivals import Arrival, OpenLoad
-from realtime_tts.bench.capacity import Capacity, CapacityPlan, Cost, measure_capacity
+from realtime_tts.bench.arrivals import Arrival
 from realtime_tts.bench.figures import Spread
 from realtime_tts.bench.load_generator import Share, ShareResult, Target, run_share
+from realtime_tts.bench.load_result import Cost
 from realtime_tts.bench.native_stream import speak
-from realtime_tts.bench.streams import Heard, Summary, count_errors, summary
+from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.texts import turn
-from realtime_tts.bench.usage import (
-    REFUSALS,
-    Sample,
-    Usage,
-    name_limit,
-    take_sample,
-    text_getter,
-    usage_between,
-    why_void,
-)
+from realtime_tts.bench.usage import Sample, Usage, take_sample, text_getter, usage_between
 from realtime_tts.contract.cores import usable_cores
 from realtime_tts.errors import ConfigError, EngineError
 
@@ -63,19 +54,17 @@ class ServerLoad:
     """Driver of loads on one server; a `capacity.Driver` once `measure_turn` was called.
 
     Attributes:
-        account: cost of the last load. pids: ids of the last load's generator processes. on_now: called several times a
-        second with how many streams of a load are `running`, have `ended`, and how many of those with `errors`.
+        turn_s: audio of a turn; set by `measure_turn`. cost: of the last load. pids: ids of the last load's generator
+        processes. on_now: called several times a second with how many streams of a load are `running`, have `ended`,
+        and how many of those with `errors`.
     """
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self.account = Account(usage=Usage(), speech_per_s=0.0, late_ms=Spread.of(()), latest_p99_ms=0.0)
+        self.cost = Cost()
         self.pids: list[int] = []
         self.on_now: Callable[[Counter[str]], None] = lambda now: None
         self.turn_s = 0.0
-
-    def cost(self) -> Cost:
-        return Cost(usage=self.account.usage)
 
     def measure_turn(self) -> None:
         """Find out how long a turn is, which is known afterwards as `turn_s`.
@@ -109,7 +98,7 @@ class ServerLoad:
         return asyncio.run(run())
 
     def open_loop(self, arrivals: Sequence[Arrival], deadline_s: float = math.inf) -> list[Heard]:
-        """Run a load as `capacity.Driver` does; `account` covers the time from the first judged arrival to the last
+        """Run a load as `capacity.Driver` does; `cost` covers the time from the first judged arrival to the last
         one.
 
         Raises:
@@ -137,7 +126,7 @@ class ServerLoad:
             for pipe in pipes:
                 pipe.send(begins_s)
             results, usage = self._collect(pipes, [begins_s + at_s for at_s in window])
-        self.account = Account.of(results, usage)
+        self.cost = cost_of(results, usage)
         return [stream for result in results for stream in result.heard]
 
     @contextlib.contextmanager
@@ -192,110 +181,15 @@ def _receive(pipe: Connection) -> Counter[str] | ShareResult:
     return report
 
 
-@dataclasses.dataclass(kw_only=True)
-class Account:
-    """Cost of a load, and whether its generator was in time. speech_per_s: seconds of speech received a second.
-    late_ms: delays of everything that the generator processes had to do at a time; latest_p99_ms: of the latest
-    process."""
-
-    usage: Usage
-    speech_per_s: float
-    late_ms: Spread
-    latest_p99_ms: float
-
-    @classmethod
-    def of(cls, results: Sequence[ShareResult], usage: Usage) -> Account:
-        """Make an account from the results of the generator processes and the usage of the server."""
-        busy = [result.busy for result in results]
-        return cls(
-            usage=dataclasses.replace(usage, client_cores=sum(busy), busiest_client=max(busy)),
-            speech_per_s=sum(result.speech_per_s for result in results),
-            late_ms=Spread.of([late_ms for result in results for late_ms in result.late_ms]),
-            latest_p99_ms=max(Spread.of(result.late_ms).p99 for result in results),
-        )
-
-
-@dataclasses.dataclass(kw_only=True)
-class ServerCapacity(Capacity):
-    """alone_ms: times to first packet of one stream at a time, for each run. limit: the saturated part in the lowest
-    load that did not hold."""
-
-    alone_ms: list[list[float]]
-    limit: str
-    num_clients: int
-
-
-def measure_server(
-    target: Target, plan: CapacityPlan, progress: Callable[[str], None] = lambda what: None
-) -> ServerCapacity:
-    """Measure one stream alone, then run `measure_capacity`.
-
-    Raises:
-        ConfigError: no server answers. EngineError: it does not speak, or a generator process failed.
-    """
-    load = ServerLoad(target)
-    progress("one caller")
-    load.measure_turn()
-    alone_ms = [load.alone() for _ in range(plan.runs)]
-    result = measure_capacity(load, plan, progress)
-    failed = min((trial for trial in result.trials if not trial.held), key=lambda trial: trial.offered, default=None)
-    limit = name_limit(failed.usage or Usage(), failed.errors) if failed else ""
-    return ServerCapacity(**vars(result), alone_ms=alone_ms, limit=limit, num_clients=target.num_clients)
-
-
-@dataclasses.dataclass(frozen=True)
-class BargeIns:
-    """Interrupted streams: time from the barge-in to the last packet, and to the acknowledgement."""
-
-    streams: int
-    last_packet_ms: Spread
-    acknowledged_ms: Spread
-
-
-@dataclasses.dataclass(kw_only=True)
-class LoadResult(Summary, Account):
-    """Result of a load. `Summary`: of the admitted streams. asked, refused, errors, raw: of all. void: why nothing
-    counts, or ""."""
-
-    turn_s: float
-    asked: int
-    rate_per_s: float
-    refused: int
-    barge_ins: BargeIns
-    gateway_ms_per_speech_s: float | None
-    worker_ms_per_speech_s: float | None
-    limit: str
-    void: str
-
-
-def load_result(heard: Sequence[Heard], load: OpenLoad, account: Account) -> LoadResult:
-    """Return the result of a load from its streams and its account."""
-    asked = [stream for stream in heard if stream.judged]
-    errors = count_errors(asked)
-    usage = account.usage
-    barged_in = [stream for stream in asked if stream.cancelled_at_s is not None and not stream.error]
-    admitted = summary([stream for stream in heard if stream.error not in REFUSALS], load.window)
-    return LoadResult(
-        **{**vars(admitted), **vars(account), "errors": errors, "raw": asked},
-        turn_s=load.turn_s,
-        asked=len(asked),
-        rate_per_s=load.rate_per_s,
-        refused=sum(count for code, count in errors.items() if code in REFUSALS),
-        barge_ins=BargeIns(
-            len(barged_in),
-            Spread.of([stream.after_cancel_ms for stream in barged_in]),
-            Spread.of([1000 * (stream.ended_s - (stream.cancelled_at_s or 0.0)) for stream in barged_in]),
-        ),
-        gateway_ms_per_speech_s=_per_speech(usage.gateway_cores, account.speech_per_s),
-        worker_ms_per_speech_s=_per_speech(usage.worker_cores, account.speech_per_s),
-        limit=name_limit(usage, errors),
-        void=why_void(account.latest_p99_ms, usage.busiest_client or 0.0),
+def cost_of(results: Sequence[ShareResult], usage: Usage) -> Cost:
+    """Return the cost of a load from the results of the generator processes and the usage of the server."""
+    busy = [result.busy for result in results]
+    return Cost(
+        usage=dataclasses.replace(usage, client_cores=sum(busy), busiest_client=max(busy)),
+        speech_per_s=sum(result.speech_per_s for result in results),
+        late_ms=Spread.of([late_ms for result in results for late_ms in result.late_ms]),
+        latest_p99_ms=max(Spread.of(result.late_ms).p99 for result in results),
     )
-
-
-def _per_speech(cores: float | None, speech_per_s: float) -> float | None:
-    """Return processor time in ms per second of speech."""
-    return None if cores is None or not speech_per_s else 1000 * cores / speech_per_s
 
 
 def default_clients() -> int:

@@ -79,16 +79,16 @@ class Bar:
     """Requirements on a load: a p95 of first audio, and the share of streams that never stall in a player with this
     pre-buffer."""
 
-    first_audio_s: float = 0.1
+    first_audio_ms: float = 100.0
     stall_free: float = 0.999
-    pre_buffer_s: float = 0.0
+    pre_buffer_ms: float = 0.0
 
     def holds(self, streams: Sequence[Heard]) -> bool:
         """Return True if the streams meet the bar. Streams without audio do not meet it, nor do no streams at all.
         Streams that were given up count as stalled."""
-        num_late = sum(stream.first_s > self.first_audio_s for stream in streams)
+        num_late = sum(1000 * stream.first_s > self.first_audio_ms for stream in streams)
         num_stalled = sum(
-            stream.error == GAVE_UP or stream.playback(self.pre_buffer_s).num_stalls > 0 for stream in streams
+            stream.error == GAVE_UP or stream.playback(self.pre_buffer_ms / 1000).num_stalls > 0 for stream in streams
         )
         allowed_late, allowed_stalled = (share * len(streams) + 1e-9 for share in (0.05, 1 - self.stall_free))
         return bool(streams) and num_late <= allowed_late and num_stalled <= allowed_stalled

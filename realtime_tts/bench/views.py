@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from realtime_tts.bench.capacity import Capacity
 from realtime_tts.bench.figures import Spread
+from realtime_tts.bench.load_result import LoadResult
 from realtime_tts.bench.report import figure, percent, table
+from realtime_tts.bench.streams import GAVE_UP
 
-if TYPE_CHECKING:  # only for their types: one loads torch, another websockets
+if TYPE_CHECKING:  # only for their types: both load torch
     from realtime_tts.bench.engine_steps import StepRow
     from realtime_tts.bench.latency import LatencyRow
-    from realtime_tts.bench.server_load import LoadResult, ServerCapacity
 
 
 def _percentiles(spread: Spread) -> list[str]:
@@ -45,16 +46,13 @@ def engine_table(rows: Sequence[StepRow]) -> str:
 
 def latency_table(rows: Sequence[LatencyRow]) -> str:
     """Return time to first audio, ms; for the closed loop also the speed of generation."""
-    header = ["callers", "first audio p50 ms", "p95", "p99", "runs' p50", "RTF p50", "p95"]
-    header += ["× real time", "burst p50", "p95"]
+    header = ["callers", "first audio p50 ms", "p95", "p99", "RTF p50", "p95", "× real time", "burst p50", "p95"]
     lines = [
         [
             str(row.streams),
             *_percentiles(row.closed.first_audio_ms),
-            _range(row.closed.first_audio_p50_ms_of_runs),
-            f"{row.closed.rtf.p50:.3f}",
-            f"{row.closed.rtf.p95:.3f}",
-            figure(row.closed.times_real_time),
+            *(f"{value:.3f}" for value in (row.closed.rtf.p50, row.closed.rtf.p95)),
+            figure(row.times_real_time),
             *_percentiles(row.burst.first_audio_ms)[:2],
         ]
         for row in rows
@@ -63,7 +61,7 @@ def latency_table(rows: Sequence[LatencyRow]) -> str:
 
 
 def capacity_table(result: Capacity) -> str:
-    """Return every trial and its outcome."""
+    """Return the times of one caller alone, every trial, the utilisation in the best trial, and the limit."""
     header = ["offered", "a second", "listening", "streams", "first audio p50 ms", "p95", "p99"]
     header += ["stalled with 0 ms", "100", "200", "longest ms", "held"]
     lines = [
@@ -73,31 +71,26 @@ def capacity_table(result: Capacity) -> str:
             *_percentiles(trial.first_audio_ms),
             *(percent(trial.stalls[name].share) for name in ("0", "100", "200")),
             figure(trial.stalls["0"].longest_ms),
-            "yes" if trial.held else "no, given up" if trial.gave_up else "no",
+            "yes" if trial.held else "no, given up" if GAVE_UP in trial.errors else "no",
         ]
         for trial in sorted(result.trials, key=lambda trial: (trial.offered, trial.seed))
     ]
-    held, failed, rate, turn = map(figure, (result.streams, result.failed, result.rate_per_s, result.turn_s))
-    outcome = [f"Nothing holds: {failed} streams at once are too many."]
+    firsts = [" / ".join(_percentiles(Spread.of(times_ms))) for times_ms in result.alone_ms]
+    outcome = [f"One caller, first packet p50 / p95 / p99 ms: {', '.join(firsts)}"] if firsts else []
+    held, failed, turn = map(figure, (result.streams, result.failed, result.turn_s))
     if best := result.best:
-        outcome = [f"{held} streams at once hold, {failed} do not: {rate} a second of {turn} s each."]
         if best.step_ms:
-            p50, _, p99 = _percentiles(best.step_ms)
-            outcome.insert(0, f"Steps then: p50 {p50} ms, p99 {p99} ms, {percent(best.busy)} of the time.")
-    return "\n".join([table(header, lines), "", *outcome])
-
-
-def server_table(result: ServerCapacity) -> str:
-    """Return the times of one caller alone, every trial, the utilisation in the best trial, and the limit."""
-    firsts = ", ".join(" / ".join(_percentiles(Spread.of(times_ms))) for times_ms in result.alone_ms)
-    lines = [f"One caller, first packet p50 / p95 / p99 ms: {firsts}", "", capacity_table(result)]
-    if best := result.best:
-        assert best.usage is not None
+            outcome.append(f"Steps then: p50 / p95 / p99 ms {' / '.join(_percentiles(best.step_ms))}")
         shares = best.usage.shares().items()
-        lines.append("Busy then: " + ", ".join(f"{name.replace('_', ' ')} {percent(part)}" for name, part in shares))
+        outcome.append("Busy then: " + ", ".join(f"{name.replace('_', ' ')} {percent(part)}" for name, part in shares))
+        outcome.append(
+            f"{held} streams at once hold, {failed} do not: {figure(best.rate_per_s)} a second of {turn} s each."
+        )
+    else:
+        outcome.append(f"Nothing holds: {failed} streams at once are too many.")
     if result.limit:
-        lines.append(f"The limit above that: {result.limit}.")
-    return "\n".join(lines)
+        outcome.append(f"The limit above that: {result.limit}.")
+    return "\n".join([table(header, lines), "", *outcome])
 
 
 def load_table(result: LoadResult) -> str:
@@ -114,9 +107,9 @@ def load_table(result: LoadResult) -> str:
             f"{percent(stalls.share)} of listeners, {percent(_share(stalls.late, result.packets))} of packets late, "
             f"the longest wait {figure(stalls.longest_ms)} ms"
         )
-    if (barge_ins := result.barge_ins).streams:
-        last_ms, told_ms = figure(barge_ins.last_packet_ms.p95), figure(barge_ins.acknowledged_ms.p95)
-        rows[f"{barge_ins.streams} barge-ins, p95 ms"] = f"last packet after {last_ms}, told after {told_ms}"
+    if number := result.barge_in_last_ms.count:
+        last_ms, told_ms = figure(result.barge_in_last_ms.p95), figure(result.barge_in_told_ms.p95)
+        rows[f"{number} barge-ins, p95 ms"] = f"last packet after {last_ms}, told after {told_ms}"
     rows["speech"] = f"{figure(result.speech_per_s)} s a second"
     if result.gateway_ms_per_speech_s is not None:
         cores = f"{figure(result.usage.gateway_cores)} cores, the busiest loop {percent(result.usage.event_loop)}"

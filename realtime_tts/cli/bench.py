@@ -9,7 +9,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,6 +19,8 @@ from realtime_tts.errors import ConfigError
 if TYPE_CHECKING:
     from realtime_tts.bench.capacity import CapacityPlan
     from realtime_tts.bench.subject import Subject
+
+Plan = TypeVar("Plan")
 
 _EPILOG = """\b
 Examples:
@@ -192,23 +194,14 @@ def checkpoint(directory: Path, shape: str, dtype: str | None, device: str, seed
     click.option("--split/--no-split", default=True, help="Also measure the stages of a step, in a run of its own."),
     *_ENGINE,
 )
-def engine(
-    batches: tuple[int, ...],
-    num_steps: int,
-    runs: int,
-    split: bool,
-    steps: int | None,
-    cfg: float | None,
-    is_cpu: bool,
-    **options: object,
-) -> _Measured:
+def engine(is_cpu: bool, **options: Any) -> _Measured:
     """Measure the duration of an engine step and of its stages, by the number of streams."""
     from realtime_tts.bench.engine_steps import StepMeasurement, measure_steps
     from realtime_tts.bench.views import engine_table
 
-    subject = _load(max_streams=max(batches), flow_steps=steps, **options)
-    plan = StepMeasurement(batches, num_steps, 5 if is_cpu else 10, runs, steps, cfg, split)
-    with _progress(plan.num_parts) as progress:
+    plan = _plan(StepMeasurement, options, num_warm=5 if is_cpu else 10)
+    subject = _load(max_streams=max(plan.batches), flow_steps=plan.steps, **options)
+    with _progress() as progress:
         rows = measure_steps(subject, plan, progress)
     return _Measured(engine_table(rows), plan, subject.describe(), rows)
 
@@ -220,31 +213,20 @@ def engine(
     _option("--runs", _COUNT, 3),
     *_ENGINE,
 )
-def latency(
-    callers: tuple[int, ...],
-    num_streams: int,
-    patches: int,
-    runs: int,
-    steps: int | None,
-    cfg: float | None,
-    is_cpu: bool,
-    **options: object,
-) -> _Measured:
+def latency(is_cpu: bool, **options: Any) -> _Measured:
     """Measure the engine's time to first audio and real-time factor, with repeated and with simultaneous requests."""
     from realtime_tts.bench.latency import LatencyPlan, measure_latency
     from realtime_tts.bench.views import latency_table
 
-    subject = _load(max_streams=max(callers), flow_steps=steps, **options)
-    plan = LatencyPlan(callers, num_streams, patches, runs, steps, cfg)
-    with _progress(plan.num_parts) as progress:
+    plan = _plan(LatencyPlan, options)
+    subject = _load(max_streams=max(plan.callers), flow_steps=plan.steps, **options)
+    with _progress() as progress:
         rows = measure_latency(subject, plan, progress)
     return _Measured(latency_table(rows), plan, subject.describe(), rows)
 
 
 @_bench(_PATCHES, _MAX_STREAMS, *_CAPACITY, *_ENGINE)
-def capacity(
-    patches: int, max_streams: int, steps: int | None, cfg: float | None, is_cpu: bool, **options: object
-) -> _Measured:
+def capacity(patches: int, steps: int | None, cfg: float | None, is_cpu: bool, **options: Any) -> _Measured:
     """Find the highest number of simultaneous streams within the limits for first audio and stalls, in process.
 
     Open loop: arrivals are Poisson, never wait and are never refused, and a stream's time counts from when its text was
@@ -255,7 +237,7 @@ def capacity(
     from realtime_tts.bench.views import capacity_table
 
     plan = _capacity_plan(options)
-    subject = _load(max_streams=max_streams, flow_steps=steps, **options)
+    subject = _load(flow_steps=steps, **options)
     with _progress() as progress:
         progress("warming up")
         result = measure_capacity(InProcess(subject, patches, steps, cfg), plan, progress)
@@ -286,10 +268,11 @@ def server(
 
     The criteria are those of `bench capacity`; the listeners run in separate processes.
     """
+    from realtime_tts.bench.capacity import measure_capacity
     from realtime_tts.bench.load_generator import Target
-    from realtime_tts.bench.server_load import default_clients, describe_server, measure_server
+    from realtime_tts.bench.server_load import ServerLoad, default_clients, describe_server
     from realtime_tts.bench.server_process import running_server
-    from realtime_tts.bench.views import server_table
+    from realtime_tts.bench.views import capacity_table
     from realtime_tts.cli.remote import server_url
 
     plan = _capacity_plan(options)
@@ -305,10 +288,14 @@ def server(
         else:
             address, watched = server_url(url, "/v1/stream", "ws"), None
         target = Target(address, watched, clients or default_clients(), words, start, api_key)
+        subject, driver = describe_server(target), ServerLoad(target)
         with _progress() as progress:
-            result = measure_server(target, plan, progress)
-        subject = describe_server(target)
-    return _Measured(server_table(result), plan, subject, result)
+            progress("one caller")
+            driver.measure_turn()
+            alone_ms = [driver.alone() for _ in range(plan.runs)]
+            result = measure_capacity(driver, plan, progress)
+        result.alone_ms = alone_ms
+    return _Measured(capacity_table(result), plan, subject, result)
 
 
 @_bench(
@@ -354,7 +341,8 @@ def load(
 
     from realtime_tts.bench.arrivals import OpenLoad
     from realtime_tts.bench.load_generator import Target
-    from realtime_tts.bench.server_load import ServerLoad, default_clients, describe_server, load_result
+    from realtime_tts.bench.load_result import load_result
+    from realtime_tts.bench.server_load import ServerLoad, default_clients, describe_server
     from realtime_tts.bench.usage import Watched, text_getter
     from realtime_tts.bench.views import load_table
     from realtime_tts.cli.remote import server_url
@@ -368,7 +356,7 @@ def load(
     subject = describe_server(target)
     driver.measure_turn()
     rate_per_s = rate or (streams or 0.0) / driver.turn_s
-    plan = OpenLoad.steady(rate_per_s, driver.turn_s, seconds, even=rate is None, barge_ins=barge_ins)
+    plan = OpenLoad(rate_per_s, driver.turn_s, seconds, rate is None, barge_ins)
     with tqdm(
         total=round(plan.end_s), unit="s", leave=False, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}"
     ) as bar:
@@ -378,18 +366,21 @@ def load(
             bar.update(min(round(bar.format_dict["elapsed"]), bar.total) - bar.n)
 
         driver.on_now = on_now
-        result = load_result(driver.open_loop(plan.arrivals(seed)), plan, driver.account)
+        result = load_result(driver.open_loop(plan.arrivals(seed)), plan, driver.cost)
     return _Measured(load_table(result), {**dataclasses.asdict(plan), "seed": seed}, subject, result, bool(result.void))
 
 
+def _plan(kind: type[Plan], options: dict[str, Any], **more: object) -> Plan:
+    """Return a plan made of the options with the names of its fields, which are removed from `options`."""
+    names = [field.name for field in dataclasses.fields(kind) if field.name in options]  # type: ignore[arg-type]
+    return kind(**more, **{name: options.pop(name) for name in names})
+
+
 def _capacity_plan(options: dict[str, Any]) -> CapacityPlan:
-    """Return the plan, and remove its options from `options`."""
     from realtime_tts.bench.capacity import CapacityPlan
     from realtime_tts.bench.streams import Bar
 
-    bar = Bar(options.pop("first_audio_ms") / 1000, options.pop("stall_free"), options.pop("pre_buffer_ms") / 1000)
-    names = ("start", "window_s", "precision", "runs", "max_trials")
-    return CapacityPlan(bar, *(options.pop(name) for name in names))
+    return _plan(CapacityPlan, options, bar=_plan(Bar, options))
 
 
 def _load(**options: object) -> Subject:
@@ -406,11 +397,12 @@ def _load(**options: object) -> Subject:
 
 
 @contextlib.contextmanager
-def _progress(num_parts: int | None = None) -> Iterator[Callable[[str], None]]:
-    """Show a progress bar on stderr; yield a function that marks the previous part as done and names the next one."""
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Count the parts of the work on stderr; yield a function that marks the previous part as done and names the next
+    one."""
     from tqdm import tqdm
 
-    with tqdm(total=num_parts, leave=False) as bar:
+    with tqdm(leave=False) as bar:
 
         def begin(what: str) -> None:
             bar.update(bool(bar.desc))

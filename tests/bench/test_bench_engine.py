@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from realtime_tts.bench.engine_steps import SteadyStreams, StepMeasurement
-from realtime_tts.bench.stage_clock import HostClock
+from realtime_tts.bench.stage_clock import StageStamps
 from realtime_tts.bench.subject import Subject
 from realtime_tts.cli.main import cli
 from realtime_tts.contract import frames
@@ -78,7 +79,7 @@ def test_a_step_without_all_of_them_is_an_error(subject: Subject) -> None:
 def test_stages_that_come_back_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     times_s = iter([1.0, 3.0, 4.0, 9.0, 11.0, 13.0, 14.0, 19.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(times_s))
-    clock = HostClock()
+    clock = StageStamps(torch.device("cpu"))
     assert clock.take() == {}
     for _ in range(2):  # the second step's marks replace the first one's
         for stage in ("vae", "flow", "vae"):

@@ -19,7 +19,7 @@ from realtime_tts.bench.search import CapacitySearch
 def test_arrivals_are_in_order_and_judged_inside_the_window(
     rate: float, turn_s: float, window_s: float, seed: int
 ) -> None:
-    load = OpenLoad(rate, turn_s, window_s, ramp_s=2.0, settle_s=1.0)
+    load = OpenLoad(rate, turn_s, window_s)
     arrivals = load.arrivals(seed)
     assert arrivals == load.arrivals(seed)
     assert [arrival.number for arrival in arrivals] == list(range(len(arrivals)))
@@ -34,7 +34,7 @@ def test_arrivals_are_in_order_and_judged_inside_the_window(
 
 def test_arrivals_are_poisson() -> None:
     """Count and spread of the gaps, over many: within five standard errors."""
-    load = OpenLoad(rate_per_s=20, turn_s=1, window_s=500, ramp_s=2, settle_s=1)
+    load = OpenLoad(rate_per_s=20, turn_s=1, window_s=500)
     moments = [arrival.at_s for arrival in load.arrivals(1) if arrival.judged]
     assert len(moments) == pytest.approx(20 * 500, abs=5 * math.sqrt(20 * 500))
     gaps = [after - before for before, after in itertools.pairwise(moments)]
@@ -44,7 +44,7 @@ def test_arrivals_are_poisson() -> None:
 
 
 def test_the_load_is_steady_when_the_window_opens() -> None:
-    load = OpenLoad(rate_per_s=50, turn_s=4, window_s=10, ramp_s=2, settle_s=1)
+    load = OpenLoad(rate_per_s=50, turn_s=4, window_s=10)
     arrivals, at_s = load.arrivals(3), load.window[0]
     running = sum(arrival.at_s <= at_s < arrival.at_s + arrival.share * load.turn_s for arrival in arrivals)
     assert 0.6 * 200 < running < 1.4 * 200
@@ -52,7 +52,7 @@ def test_the_load_is_steady_when_the_window_opens() -> None:
 
 @given(st.floats(0.5, 50), st.floats(0.5, 8), st.integers(0, 2**32))
 def test_even_arrivals_keep_their_distance(rate: float, turn_s: float, seed: int) -> None:
-    load = OpenLoad.steady(rate, turn_s, 10.0, even=True)
+    load = OpenLoad(rate, turn_s, 10.0, even=True)
     whole = [arrival.at_s for arrival in load.arrivals(seed) if arrival.share == 1.0]
     assert all(after - before == pytest.approx(1 / rate) for before, after in itertools.pairwise(whole))
     assert abs(len(whole) - rate * load.end_s) <= 1
@@ -61,7 +61,7 @@ def test_even_arrivals_keep_their_distance(rate: float, turn_s: float, seed: int
 
 
 def test_so_many_are_interrupted_and_nothing_else_changes() -> None:
-    plain, load = (OpenLoad.steady(20, 2.0, 100.0, barge_ins=share) for share in (0.0, 0.25))
+    plain, load = (OpenLoad(20, 2.0, 100.0, barge_ins=share) for share in (0.0, 0.25))
     arrivals = load.arrivals(5)
     heard = [arrival.heard for arrival in arrivals if arrival.heard is not None]
     assert len(heard) / len(arrivals) == pytest.approx(0.25, abs=5 * math.sqrt(0.25 * 0.75 / len(arrivals)))

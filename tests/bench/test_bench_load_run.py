@@ -18,8 +18,9 @@ from gateway_harness import GatewayHarness
 
 from realtime_tts.bench.arrivals import Arrival, OpenLoad
 from realtime_tts.bench.load_generator import ShareResult, Target
+from realtime_tts.bench.load_result import load_result
 from realtime_tts.bench.native_stream import CUT_OFF
-from realtime_tts.bench.server_load import Account, ServerLoad, load_result
+from realtime_tts.bench.server_load import ServerLoad, cost_of
 from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.usage import Usage
 from realtime_tts.cli.main import cli
@@ -84,8 +85,8 @@ def test_a_generator_that_stands_still_is_seen_to_be_late(gateway: GatewayHarnes
 
     load.on_now = stop
     load.open_loop([Arrival(number, 0.2 * number, 1.0, judged=True) for number in range(6)])
-    assert load.account.late_ms.max > 300
-    assert load.account.latest_p99_ms <= load.account.late_ms.max
+    assert load.cost.late_ms.max > 300
+    assert load.cost.latest_p99_ms <= load.cost.late_ms.max
 
 
 def test_who_is_refused_and_who_is_lost_is_told_by_code() -> None:
@@ -130,22 +131,22 @@ def told(late_ms: list[float], busy: float = 0.1, speech_per_s: float = 2.0) -> 
 
 def test_samples_of_several_processes_are_one() -> None:
     """A hundred in time and one late; two that are late half of the time, whom the many must not hide."""
-    account = Account.of([told([0.0] * 1000), told([1.0, 30.0], busy=0.5)], Usage(gateway_cores=0.04))
-    assert (account.late_ms.count, account.late_ms.p99) == (1002, 0.0)
-    assert (account.late_ms.max, account.latest_p99_ms) == (30.0, 30.0)
-    assert account.speech_per_s == 4.0
-    assert (account.usage.gateway_cores, account.usage.client_cores, account.usage.busiest_client) == (0.04, 0.6, 0.5)
+    cost = cost_of([told([0.0] * 1000), told([1.0, 30.0], busy=0.5)], Usage(gateway_cores=0.04))
+    assert (cost.late_ms.count, cost.late_ms.p99) == (1002, 0.0)
+    assert (cost.late_ms.max, cost.latest_p99_ms) == (30.0, 30.0)
+    assert cost.speech_per_s == 4.0
+    assert (cost.usage.gateway_cores, cost.usage.client_cores, cost.usage.busiest_client) == (0.04, 0.6, 0.5)
 
 
 def test_who_is_refused_does_not_listen() -> None:
-    load = OpenLoad.steady(1.0, 2.0, 10.0)
+    load = OpenLoad(1.0, 2.0, 10.0)
     at_s = load.window[0]
     good = Heard(at_s, [(0.1, 0.0)], 50, 1.0, 0.98, 1.0, ended_s=1.0)
     dry = Heard(at_s, [(0.2, 0.0), (0.9, 0.16)], 50, 1.0, 0.98, 1.0, ended_s=1.0)
     lost = Heard(at_s, error="engine_lost", ended_s=0.5)
     refused = Heard(at_s, error="overloaded", ended_s=0.01)
-    account = Account.of([told([50.0], speech_per_s=2.0)], Usage(gateway_cores=0.01, worker_cores=0.1))
-    result = load_result([good, dry, lost, refused], load, account)
+    cost = cost_of([told([50.0], speech_per_s=2.0)], Usage(gateway_cores=0.01, worker_cores=0.1))
+    result = load_result([good, dry, lost, refused], load, cost)
     assert (result.asked, result.refused, result.streams) == (4, 1, 3)
     assert result.errors == {"engine_lost": 1, "overloaded": 1}
     assert result.first_audio_ms.p50 == pytest.approx(200)

@@ -92,7 +92,7 @@ def test_the_bar_allows_a_twentieth_late_and_a_thousandth_stalled() -> None:
     assert not bar.holds([good] * 900 + [stream(0.05, num_chunks=0)])
     assert not bar.holds([])
     assert not bar.holds([good] * 999 + [stream(0.05, error=GAVE_UP)] * 2)
-    assert Bar(pre_buffer_s=0.2).holds([stalls])
+    assert Bar(pre_buffer_ms=200).holds([stalls])
 
 
 def test_a_summary_counts_what_is_judged_and_shows_what_failed() -> None:
