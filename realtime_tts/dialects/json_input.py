@@ -165,17 +165,13 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def _as_text(frame: str | bytes, max_bytes: int) -> str:
-    too_large = InvalidMessage(f"a message has at most {max_bytes} bytes")
-    if len(frame) > max_bytes:
-        raise too_large
-    if isinstance(frame, bytes):
-        try:
-            return frame.decode()
-        except UnicodeDecodeError as error:
-            raise InvalidMessage("not UTF-8") from error
-    if len(frame) * 4 > max_bytes and len(frame.encode(errors="replace")) > max_bytes:
-        raise too_large
-    return frame
+    is_large = len(frame) * 4 > max_bytes  # a character has at most four bytes
+    if is_large and len(frame if isinstance(frame, bytes) else frame.encode(errors="replace")) > max_bytes:
+        raise InvalidMessage(f"a message has at most {max_bytes} bytes")
+    try:
+        return frame if isinstance(frame, str) else frame.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidMessage("not UTF-8") from error
 
 
 def _is_too_deep(text: str) -> bool:

@@ -17,9 +17,8 @@ from realtime_tts.server.admission.peers import Peers
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import adapters, browser_tokens, routes
 from realtime_tts.server.http.docs_page import mount_docs
+from realtime_tts.server.http.middleware import Containment, InTurns, RequestIds
 from realtime_tts.server.http.problems import install_problem_handlers
-from realtime_tts.server.http.request_ids import RequestIds
-from realtime_tts.server.http.turns import InTurns
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import cartesia, deepgram, elevenlabs, openai
 from realtime_tts.server.voices import routes as voice_routes
@@ -60,6 +59,7 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
     )
     app.state.gateway = gateway
     install_problem_handlers(app)
+    app.add_middleware(Containment)
     app.add_middleware(RequestIds)
     if origins := gateway.admission.authenticator.origins:
         # Browsers send a preflight before a key, and hide response headers that are not exposed. No cookies are used.
@@ -107,6 +107,7 @@ def create_metrics_app(gateway: Gateway) -> FastAPI:
     app = FastAPI(title="realtime-tts metrics", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.gateway = gateway
     install_problem_handlers(app)
+    app.add_middleware(Containment)
     app.include_router(routes.health)
     for router in (routes.readiness, routes.metrics):
         app.include_router(router, dependencies=[Depends(routes.check_metrics_host)])

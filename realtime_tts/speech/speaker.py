@@ -16,7 +16,7 @@ from functools import partial
 from realtime_tts.audio.filters import StreamTempo
 from realtime_tts.audio.volume import at_volume
 from realtime_tts.contract import frames
-from realtime_tts.contract.policy import ZERO_SHOT_VOICE, ServingPolicy
+from realtime_tts.contract.policy import ZERO_SHOT_VOICE
 from realtime_tts.contract.speech_params import MAX_SPEED, MIN_SPEED
 from realtime_tts.errors import error_from_code
 from realtime_tts.session.settings import ContextSettings
@@ -87,11 +87,9 @@ class Speaker:
         self._settings, self._tenant = settings, tenant
         self._encoding, self._paced, self._max_submitted = encoding, paced, max_submitted
         self._patch_samples = engine.ready.patch_samples
-        policy = ServingPolicy.from_map(engine.ready.policy)
-        self._leaves_onset_out = policy.onset_db is not None
-        self._work = max(
-            1.0, settings.params["steps"] / policy.default_steps
-        )  # of a patch, as the engine's scheduler counts
+        self._leaves_onset_out = engine.policy.onset_db is not None
+        # Work of a patch, as the engine's scheduler counts it.
+        self._work = max(1.0, settings.params["steps"] / engine.policy.default_steps)
         self._max_samples = None if max_length_s is None else round(max_length_s * self.sample_rate_hz)
         self._bytes_left = None if self._max_samples is None else SAMPLE_BYTES[encoding] * self._max_samples
         self._waiting: collections.deque[tuple[Segment, int]] = collections.deque()

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from realtime_tts.contract import frames
+from realtime_tts.contract.policy import ServingPolicy
 from realtime_tts.errors import (
     Draining,
     EngineLost,
@@ -62,6 +63,7 @@ class EngineClient:
     ) -> None:
         self.state = EngineState.STARTING
         self.ready: frames.Ready | None = None
+        self.policy = ServingPolicy()  # the model's, once a worker was ready
         self.on_failed: Callable[[], None] = lambda: None  # called when an internal error has ended a task
         self._max_buffered_bytes = max_buffered_bytes
         self._voices: dict[str, frames.AddVoice] = {}  # for every worker, future ones included
@@ -315,7 +317,9 @@ class EngineClient:
         return next(worker for worker in self.workers if worker.name == name)
 
     def _worker_ready(self, worker: WorkerView, ready: frames.Ready) -> None:
-        worker.ready, self.ready = ready, self.ready or ready
+        worker.ready = ready
+        if self.ready is None:
+            self.ready, self.policy = ready, ServingPolicy.from_map(ready.policy)
         worker.last_progress_s = asyncio.get_running_loop().time()
         for voice in self._voices.values():
             worker.send(voice)  # before any request

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.contract import frames
+from realtime_tts.contract.policy import ServingPolicy
 from realtime_tts.session.alignment import WordAligner
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.text.pause_planner import PlannerFactory
@@ -49,6 +50,7 @@ class ScriptedEngine:
 
     def __init__(self) -> None:
         self.asked: list[frames.Generate] = []
+        self.policy = ServingPolicy()
         self.ready = frames.Ready(
             "m", "cpu", "float32", "fake", RATE_HZ, PATCH_SAMPLES, text_timing="measured", text_lag_ms=LAG_MS
         )

@@ -17,15 +17,11 @@ from fastapi import FastAPI, Request, WebSocket, params
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, HTTPConnection
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from starlette.websockets import WebSocketDisconnect
-from uvicorn.protocols.utils import ClientDisconnected
+from starlette.requests import HTTPConnection
+from starlette.types import Receive, Scope
 
 from realtime_tts.dialects.json_input import invalid
-from realtime_tts.errors import InternalError, InvalidRequest, RealtimeTTSError, Unauthorized
-from realtime_tts.server.http.request_ids import request_id
-from realtime_tts.server.logs import log_crash
+from realtime_tts.errors import InvalidRequest, RealtimeTTSError, Unauthorized
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +32,12 @@ RETRY_AFTER_S = 1
 ProblemShape: TypeAlias = Callable[[RealtimeTTSError, str], tuple[int, Mapping[str, object]]]
 ProblemHeaders: TypeAlias = Callable[[RealtimeTTSError, str], Mapping[str, str]]
 _SHAPE = "realtime_tts.problem_shape"  # in a request's scope
+REQUEST_ID = "realtime_tts.request_id"  # in a request's scope
+
+
+def request_id(scope: Scope) -> str:
+    """Return the id of the request that has this scope; "" at the port of the metrics, which has no ids."""
+    return str(scope.get(REQUEST_ID, ""))
 
 
 def native_problem(error: RealtimeTTSError, request_id: str) -> tuple[int, dict[str, object]]:
@@ -88,36 +90,6 @@ def error_code(status: int) -> str:
     return HTTPStatus(status).phrase.lower().replace(" ", "_")
 
 
-class Containment:
-    """ASGI middleware: an unexpected exception is logged once, without its message, and answered with 500.
-
-    Starlette would raise it again for the server to log, with a message that may quote a user's input.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
-
-        async def watched_send(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, watched_send)
-        except (ClientDisconnect, ClientDisconnected, WebSocketDisconnect):
-            pass  # the peer has disconnected, which is no error
-        except Exception as error:
-            if scope["type"] == "lifespan":
-                raise
-            log_crash(logger, "request_crashed", error)
-            answer = problem_response(InternalError("the request failed on our side"), scope)
-            if not begun:
-                await answer(scope, receive, send)
-
-
 def install_problem_handlers(app: FastAPI) -> None:
     """Install handlers that turn every failure of `app` into a typed error response."""
 
@@ -139,4 +111,3 @@ def install_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RealtimeTTSError, ours)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(RequestValidationError, malformed)
-    app.add_middleware(Containment)

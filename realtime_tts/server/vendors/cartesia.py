@@ -13,8 +13,7 @@ from realtime_tts.dialects.json_input import Body, Integer
 from realtime_tts.dialects.speech_request import Chunk, Rendering, Total
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.http.browser_tokens import make_plain_token
-from realtime_tts.server.http.problems import answers_in
-from realtime_tts.server.http.request_ids import request_id
+from realtime_tts.server.http.problems import answers_in, request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, problems, read_json, takes
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.websocket import serve_stream

@@ -10,8 +10,7 @@ from realtime_tts.dialects.deepgram.stream import SUBPROTOCOLS, DeepgramDialect,
 from realtime_tts.dialects.json_input import Body, Integer
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.http.browser_tokens import make_plain_token
-from realtime_tts.server.http.problems import answers_in
-from realtime_tts.server.http.request_ids import request_id
+from realtime_tts.server.http.problems import answers_in, request_id
 from realtime_tts.server.http.routes import (
     NEEDS_KEY,
     AnyClient,

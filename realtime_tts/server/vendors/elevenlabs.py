@@ -14,8 +14,7 @@ from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.browser_tokens import make_plain_token
-from realtime_tts.server.http.problems import answers_in, hold_answer
-from realtime_tts.server.http.request_ids import request_id
+from realtime_tts.server.http.problems import answers_in, hold_answer, request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, problems
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.first_message_key import with_key_of_first_message

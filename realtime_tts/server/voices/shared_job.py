@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from realtime_tts.server.http.turns import Turns
+from realtime_tts.server.http.middleware import Turns
 
 T = TypeVar("T")
 

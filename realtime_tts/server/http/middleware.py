@@ -1,0 +1,103 @@
+"""ASGI middleware around every request and handshake: turns, request ids, and containment of crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import uuid
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
+from uvicorn.protocols.utils import ClientDisconnected
+
+from realtime_tts.errors import InternalError
+from realtime_tts.server.http.problems import REQUEST_ID, problem_response
+from realtime_tts.server.logs import log_crash
+from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, RequestProtocol, StreamProtocol
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_RESPONSE_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
+logger = logging.getLogger(__name__)
+
+
+class Turns:
+    """One turn in each iteration of the event loop.
+
+    Hundreds of requests may become due at once. Each takes a millisecond or two, and audio is due in between.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def next(self) -> None:
+        """Wait for the caller's turn; turns are given in order."""
+        async with self._lock:
+            await asyncio.sleep(0)
+
+
+class InTurns:
+    """ASGI middleware: requests and handshakes begin in turns. One whose client has gone meanwhile does not begin."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, self._turns = app, Turns()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._turns.next()
+        socket: RequestProtocol | StreamProtocol | None = scope.get("extensions", {}).get(SOCKET_EXTENSION)
+        if socket is None or not socket.is_lost:
+            await self._app(scope, receive, send)
+
+
+class RequestIds:
+    """ASGI middleware: each response and each handshake carries ``x-request-id``, the client's own if it sent one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+        request_id = given if _REQUEST_ID.fullmatch(given) else str(uuid.uuid4())
+        scope[REQUEST_ID] = request_id
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] in _RESPONSE_STARTS:
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
+
+
+class Containment:
+    """ASGI middleware: an unexpected exception is logged once, without its message, and answered with 500.
+
+    Starlette would raise it again for the server to log, with a message that may quote a user's input.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def watched_send(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched_send)
+        except (ClientDisconnect, ClientDisconnected, WebSocketDisconnect):
+            pass  # the peer has disconnected, which is no error
+        except Exception as error:
+            if scope["type"] == "lifespan":
+                raise
+            log_crash(logger, "request_crashed", error)
+            answer = problem_response(InternalError("the request failed on our side"), scope)
+            if not begun:
+                await answer(scope, receive, send)
