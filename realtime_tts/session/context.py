@@ -8,11 +8,10 @@ from enum import Enum
 from typing import NamedTuple
 
 from realtime_tts.errors import ContextClosed, RealtimeTTSError, TextTooLong
-from realtime_tts.session.context_text import ContextText
+from realtime_tts.session.context_text import ContextText, Planner
 from realtime_tts.session.engine_side import EngineSide
 from realtime_tts.session.memory import ID_BYTES, OBJECT_BYTES, text_bytes
 from realtime_tts.session.messages import ContextCancelled, ContextFailed, ContextStarted, Hold, SessionEvent
-from realtime_tts.session.planning import Planner, check_added
 from realtime_tts.session.resume import Missing
 from realtime_tts.session.sender import ContextSender
 from realtime_tts.session.settings import ContextSettings
@@ -329,6 +328,18 @@ def check_length(num_chars: int, max_text_chars: int) -> None:
     """
     if num_chars > max_text_chars:
         raise TextTooLong(f"a context takes at most {max_text_chars} characters", field="text")
+
+
+def check_added(added_chars: int, max_text_chars: int) -> None:
+    """Check that lexicons have not added more characters to a text than a text may have.
+
+    Raises:
+        TextTooLong: more characters were added.
+    """
+    if added_chars > max_text_chars:
+        raise TextTooLong(
+            f"the lexicon makes the text longer by more than {max_text_chars} characters", field="lexicon"
+        )
 
 
 class ContextTable:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from realtime_tts.session.memory import OBJECT_BYTES, text_bytes
-from realtime_tts.session.planning import Planner
 from realtime_tts.text.planner import Segment
 
 SLICE_CHARS = 32  # characters read at a time; each stretch of work counts as this many
@@ -20,6 +20,33 @@ _PENDING_BYTES = 8  # bytes of a character that a planner keeps until its segmen
 _UNSPEAKABLE = "parts of the text cannot be spoken and are left out"
 _IGNORED = "this markup is not followed; what it holds is spoken"
 _CHUNK_CHARS = 1024  # text may come letter by letter, and each string has an overhead
+
+
+class Planner(Protocol):
+    """Text planner: text deltas in, segments out (`realtime_tts.text.pause_planner.PausePlanner`).
+
+    The methods return iterators: each step is a stretch of work of a millisecond or less and yields its segments. Run
+    one iteration to its end before you call another method.
+    """
+
+    def pushing(self, delta: str, now: float) -> Iterator[Sequence[Segment]]: ...
+
+    def flushing(self, now: float) -> Iterator[Sequence[Segment]]: ...
+
+    def ending(self, now: float) -> Iterator[Sequence[Segment]]: ...
+
+    def ticking(self, now: float) -> Iterator[Sequence[Segment]]: ...
+
+    def take_skipped(self) -> Sequence[tuple[int, int]]:
+        """Return ranges of the context's text that cannot be spoken, found since the last call.
+
+        Each range has at least one character that is neither white space nor punctuation: an emoji, another script.
+        """
+
+    def take_ignored(self) -> Sequence[tuple[int, int]]:
+        """Return ranges of unsupported markup in the context's text, found since the last call."""
+
+    def next_deadline(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)

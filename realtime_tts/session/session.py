@@ -32,6 +32,7 @@ from realtime_tts.session.connection import (
     close_slow,
 )
 from realtime_tts.session.context import Context, ContextState, ContextTable, check_length
+from realtime_tts.session.context_text import Planner
 from realtime_tts.session.memory import (
     ITEM_BYTES,
     OBJECT_BYTES,
@@ -40,7 +41,6 @@ from realtime_tts.session.memory import (
     message_bytes,
     packets_bytes,
 )
-from realtime_tts.session.planning import Planner
 from realtime_tts.session.sender import SenderCrash, SessionSender
 from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig
 

@@ -22,8 +22,8 @@ from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.metrics import PlaybackEstimate
 from realtime_tts.session.alignment import WordAligner
+from realtime_tts.session.context import check_added
 from realtime_tts.session.messages import TimedWord
-from realtime_tts.session.planning import check_added
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextSource, check_whole, speak_text
