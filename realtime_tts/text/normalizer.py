@@ -13,9 +13,9 @@ from realtime_tts.text.folding import Folded, as_written, fit
 from realtime_tts.text.lexicon import Lexicon, LexiconChain
 from realtime_tts.text.rules.base import POSSESSIVE, Respellings, Scan, SpokenToken
 from realtime_tts.text.rules.table import find_token
+from realtime_tts.text.skipped import Range, Unread
 from realtime_tts.text.spelling import spell_out
 from realtime_tts.text.spoken import Span, SpokenTextBuilder
-from realtime_tts.text.unread import Range, Unread
 
 _MAX_RESPELLINGS = 1024
 _MAX_CHARS = 4096

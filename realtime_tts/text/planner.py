@@ -238,7 +238,7 @@ class SpeechPlanner:
             yield []
         normalized = self._open.whole()
         self._open, self._opens_at = OpenText(self._normalizer, self._config.max_chars, segment.end), None
-        self._skipped.add(normalized, segment.start)
+        self._skipped.add(normalized.spans, normalized.skipped, segment.start)
         parts = split_spoken(normalized, self._config.max_chars)
         for first in range(0, max(1, len(parts)), _STRETCH_PARTS):
             stretch = parts[first : first + _STRETCH_PARTS]

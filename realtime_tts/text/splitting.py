@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from realtime_tts.text.characters import is_mark
 from realtime_tts.text.normalizer import NormalizedText
+from realtime_tts.text.skipped import Range
 from realtime_tts.text.spoken import Span
-from realtime_tts.text.unread import Range
 
 _TOO_SHORT = -1e6  # worse than any other score
 

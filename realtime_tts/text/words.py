@@ -18,9 +18,9 @@ from realtime_tts.text.characters import (
     is_sentence_stop,
     is_unspaced,
 )
+from realtime_tts.text.skipped import Range
 from realtime_tts.text.splitting import SpokenPart
 from realtime_tts.text.spoken import Span
-from realtime_tts.text.unread import Range
 
 # In characters of ordinary text, about 15 of which are spoken in a second: a comma rests for 0.2 s.
 _PAUSE_WEIGHTS = {",": 3.0, "，": 3.0, "、": 2.0, ";": 4.0, "；": 4.0, ":": 4.0, "：": 4.0, "—": 4.0,

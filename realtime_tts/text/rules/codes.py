@@ -6,10 +6,10 @@ import re
 from string import ascii_uppercase
 
 from realtime_tts.text.language_data import word_set
-from realtime_tts.text.rules.acronyms import is_initialism, spell
 from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.numbers import END
 from realtime_tts.text.rules.verbalize import cardinal, digits
+from realtime_tts.text.rules.words import is_initialism, spell
 
 _GROUP = re.compile(r"[A-Za-z]+|\d+")
 _LONG = 3  # digits in a row from which a code is not read as a number: "COVID-19" and "B2B" are shorter

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from realtime_tts.text.language_data import word_table
-from realtime_tts.text.rules.acronyms import spell
 from realtime_tts.text.rules.base import POSSESSIVE, Rule, Scan
 from realtime_tts.text.rules.numbers import END
+from realtime_tts.text.rules.words import spell
 
 _OPERATORS = word_table("operators")
 _PREFIXES = word_table("prefixes")

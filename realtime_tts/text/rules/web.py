@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from realtime_tts.text.language_data import word_set, word_table
-from realtime_tts.text.rules.acronyms import read_caps, spell
 from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.numbers import END
 from realtime_tts.text.rules.verbalize import cardinal, digits
+from realtime_tts.text.rules.words import read_caps, spell
 from realtime_tts.text.spelling import SIGNS
 
 _MAX_PATH_WORDS = 12  # of a URL's path; a listener gains nothing from more
