@@ -7,15 +7,17 @@ keys (the last one counts). Lone surrogates become U+FFFD, so that all text can 
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, NoReturn, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
 from pydantic_core import ErrorDetails
 
+from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
 from realtime_tts.errors import InvalidMessage, InvalidRequest
 
 MAX_DEPTH = 8
@@ -131,6 +133,24 @@ class Body(BaseModel):
         for name, value in self.given().items():
             if isinstance(value, Body):
                 yield from value.unknown_names(f"{prefix}{name}.")
+
+
+_TYPES: dict[object, object] = {int: Integer, float: float, str: str, Mapping: dict[str, str]}
+
+
+@functools.cache
+def _params_body(*names: str) -> type[Body]:
+    fields: dict[str, Any] = {name: (_TYPES[SPEECH_PARAMS[name].type], None) for name in names}
+    return create_model("Params", __base__=Body, **fields)
+
+
+def read_params(values: Mapping[str, object], names: Iterable[str] = SPEECH_PARAMS, prefix: str = "") -> SpeechParams:
+    """Return the speech parameters among the members of an object. Their bounds are not checked here.
+
+    Raises:
+        InvalidMessage: a value of another type; `prefix` is before the names in errors.
+    """
+    return given(**_params_body(*names).of(values, prefix).given())
 
 
 def required(value: T | None, name: str) -> T:

@@ -16,8 +16,7 @@ from pydantic import Field, create_model
 from realtime_tts.audio.codecs import PACKET_CODECS, STREAM_CODECS, AudioFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS
 from realtime_tts.dialects.base import Habits
-from realtime_tts.dialects.json_input import Body, Integer, dump_json, load_object
-from realtime_tts.dialects.speech_request import read_params
+from realtime_tts.dialects.json_input import Body, Integer, dump_json, load_object, read_params
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
 from realtime_tts.session.messages import (
     AudioPackets,

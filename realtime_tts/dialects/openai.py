@@ -12,8 +12,8 @@ from typing_extensions import TypedDict
 
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams
-from realtime_tts.dialects.json_input import Body, dump_json, load_object
-from realtime_tts.dialects.speech_request import SpeechRequest, read_params, unknown_field_notices
+from realtime_tts.dialects.json_input import Body, dump_json, load_object, read_params
+from realtime_tts.dialects.speech_request import SpeechRequest, unknown_field_notices
 from realtime_tts.dialects.voice_request import InlineVoice, VoiceRequest
 from realtime_tts.errors import (
     Forbidden,

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
-
-from pydantic import create_model
 
 from realtime_tts.audio.stream_format import StreamFormat
-from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
-from realtime_tts.dialects.json_input import Body, Integer
+from realtime_tts.contract.speech_params import SpeechParams
+from realtime_tts.dialects.json_input import Body
 from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.session.messages import TimedWord
@@ -83,24 +79,6 @@ class Rendering:
     def error(self, error: RealtimeTTSError) -> bytes:
         """Return the last bytes before the connection is closed; b"" if the format has no error message."""
         return b""
-
-
-_TYPES: dict[object, object] = {int: Integer, float: float, str: str, Mapping: dict[str, str]}
-
-
-@functools.cache
-def _params_body(*names: str) -> type[Body]:
-    fields: dict[str, Any] = {name: (_TYPES[SPEECH_PARAMS[name].type], None) for name in names}
-    return create_model("Params", __base__=Body, **fields)
-
-
-def read_params(values: Mapping[str, object], names: Iterable[str] = SPEECH_PARAMS, prefix: str = "") -> SpeechParams:
-    """Return the speech parameters among the members of an object. Their bounds are not checked here.
-
-    Raises:
-        InvalidMessage: a value of another type; `prefix` is before the names in errors.
-    """
-    return given(**_params_body(*names).of(values, prefix).given())
 
 
 def unknown_field_notices(body: Body, known: Collection[str] = ()) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from realtime_tts.api.request import speech_arguments
 from realtime_tts.cli.options import speech_options
 from realtime_tts.contract import frames
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParam, given, with_defaults
-from realtime_tts.dialects.speech_request import read_params
+from realtime_tts.dialects.json_input import read_params
 from realtime_tts.errors import InvalidMessage, InvalidRequest
 from realtime_tts.server.http.catalogue import Catalogue
 from realtime_tts.session.settings import Choices
