@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 
-from fastapi import Depends, FastAPI, HTTPException, WebSocket
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
 
 from realtime_tts import __version__
 from realtime_tts.config import Settings
@@ -41,7 +43,7 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        gateway.start()
+        gateway.start(app.routes)
         try:
             yield
         finally:
@@ -50,6 +52,7 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
     app = FastAPI(
         title="realtime-tts",
         version=__version__,
+        routes=api_routes(),
         description=_DESCRIPTION,
         lifespan=lifespan,
         openapi_url=None,  # see `mount_docs`
@@ -68,23 +71,6 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
         )
 
     app.add_middleware(InTurns)
-
-    # Before all other routes: paths are compared one by one, and most refused handshakes are for this path.
-    @app.websocket("/v1/stream")
-    async def stream(websocket: WebSocket) -> None:
-        await serve_stream(websocket, gateway, NativeDialect)
-
-    app.include_router(routes.health)
-    # Load balancers send no key and receive counts and device states only; pages of other origins are refused.
-    app.include_router(routes.readiness, dependencies=[Depends(routes.check_origin)])
-    # Before the native routes: a dialect shares some of their paths and matches requests with its own kind of key.
-    for router in DIALECTS:
-        app.include_router(router)
-    app.include_router(routes.catalogue)
-    app.include_router(voice_routes.voices)
-    app.include_router(adapters.adapters)
-    app.include_router(routes.stream)
-    app.include_router(browser_tokens.tokens)
     if metrics_on_main_port(settings):
         app.include_router(routes.metrics, dependencies=routes.NEEDS_KEY, responses=routes.problems(401))
 
@@ -97,6 +83,31 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
     return app
 
 
+@functools.cache
+def api_routes() -> list[BaseRoute]:
+    """Return the routes that no setting changes: one list for all applications of a process, since FastAPI takes 0.3 s
+    to build what it needs of them."""
+    router = APIRouter()
+
+    # Before all other routes: paths are compared one by one, and most refused handshakes are for this path.
+    @router.websocket("/v1/stream")
+    async def stream(websocket: WebSocket) -> None:
+        await serve_stream(websocket, websocket.app.state.gateway, NativeDialect)
+
+    router.include_router(routes.health)
+    # Load balancers send no key and receive counts and device states only; pages of other origins are refused.
+    router.include_router(routes.readiness, dependencies=[Depends(routes.check_origin)])
+    # Before the native routes: a dialect shares some of their paths and matches requests with its own kind of key.
+    for dialect in DIALECTS:
+        router.include_router(dialect)
+    router.include_router(routes.catalogue)
+    router.include_router(voice_routes.voices)
+    router.include_router(adapters.adapters)
+    router.include_router(routes.stream)
+    router.include_router(browser_tokens.tokens)
+    return router.routes
+
+
 def metrics_on_main_port(settings: Settings) -> bool:
     """Return whether `/metrics` is served on the main port: on loopback only, else it has a separate port."""
     return is_loopback(settings.server.host)
@@ -104,11 +115,24 @@ def metrics_on_main_port(settings: Settings) -> bool:
 
 def create_metrics_app(gateway: Gateway) -> FastAPI:
     """Return the application of the separate metrics port: `/metrics`, `/healthz` and `/readyz`."""
-    app = FastAPI(title="realtime-tts metrics", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="realtime-tts metrics",
+        version=__version__,
+        routes=_metrics_routes(),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
     app.state.gateway = gateway
     install_problem_handlers(app)
     app.add_middleware(Containment)
-    app.include_router(routes.health)
-    for router in (routes.readiness, routes.metrics):
-        app.include_router(router, dependencies=[Depends(routes.check_metrics_host)])
     return app
+
+
+@functools.cache
+def _metrics_routes() -> list[BaseRoute]:
+    router = APIRouter()
+    router.include_router(routes.health)
+    for part in (routes.readiness, routes.metrics):
+        router.include_router(part, dependencies=[Depends(routes.check_metrics_host)])
+    return router.routes

@@ -8,8 +8,10 @@ import functools
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from starlette.routing import BaseRoute
 
 from realtime_tts import __version__
 from realtime_tts.audio.provenance import Provenance
@@ -84,9 +86,13 @@ class Gateway:
         self._start_task: asyncio.Task[None] | None = None
         self._catalogue: Catalogue | None = None
 
-    def start(self) -> None:
-        """Start the engine in the background, so that the server answers health checks meanwhile."""
-        self._start_task = watch(self._start(), "start engine", self.fail)
+    def start(self, routes: Sequence[BaseRoute] = ()) -> None:
+        """Start the engine in the background, so that the server answers health checks meanwhile.
+
+        Args:
+            routes: those of the application, built before the server is ready.
+        """
+        self._start_task = watch(self._start(routes), "start engine", self.fail)
         self._upkeep.start()
 
     def fail(self) -> None:
@@ -96,10 +102,10 @@ class Gateway:
             if not self.availability.is_ending:
                 self.on_failed()
 
-    async def _start(self) -> None:
+    async def _start(self, routes: Sequence[BaseRoute]) -> None:
         begun = time.monotonic()
         try:
-            await asyncio.gather(self.engine.start(), self.encoders.warm_up(), prefetch())
+            await asyncio.gather(self.engine.start(), self.encoders.warm_up(), prefetch(routes))
             assert self.engine.ready is not None
             await self.voices.refresh()
             if self._store is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import toy_dialect
@@ -15,8 +15,11 @@ from realtime_tts.server import app
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(app, "DIALECTS", [*app.DIALECTS, toy_dialect.router])
+    app.api_routes.cache_clear()
+    yield
+    app.api_routes.cache_clear()
 
 
 def address_of(harness: GatewayHarness) -> str:

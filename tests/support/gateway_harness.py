@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from some_settings import make_settings
 
 from realtime_tts.server import gateway as gateway_module
+from realtime_tts.server import upkeep
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.run import GatewayServer, serve
 from realtime_tts.workers.client import EngineClient
@@ -23,8 +24,14 @@ T = TypeVar("T")
 
 SETTLE_S = 10.0
 
+
+async def _keep_heap(run: object) -> None:
+    await asyncio.Event().wait()
+
+
 # Garbage of all tests before would be collected each time, and none of it can be frozen: see `conftest.py`.
 gateway_module.settle_heap = lambda: None
+upkeep.keep_heap_small = _keep_heap
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,8 +3,8 @@ environment than the server's.
 
 Arguments: settings as JSON, and the worker's options as JSON if it is to have some; `num_workers` for more than one.
 With `model` among the options the worker is a real one, of this model, on the device `device`.
-With TELL_FIRSTS in the environment, what modules it loads and what patterns it compiles once it is ready is told on
-stderr; short patterns take a tenth of a millisecond and are left out.
+With TELL_FIRSTS in the environment, what modules it loads, what patterns it compiles and what parsers pydantic builds
+once it is ready is told on stderr; short patterns take a tenth of a millisecond and are left out.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import threading
 
 from fake_worker import fake_worker_command
+from pydantic import TypeAdapter
 from some_settings import make_settings
 
 from realtime_tts.config import Settings
@@ -54,6 +55,14 @@ def tell_firsts() -> None:
         return compile_pattern(pattern, flags)
 
     compiler.compile = telling
+    build = TypeAdapter.__init__
+
+    def telling_build(self: TypeAdapter[object], *args: object, **kwargs: object) -> None:
+        if threading.current_thread() is threading.main_thread():  # the schema of all routes is made in another
+            tell(f"building {args[0]!r:.80}")
+        build(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    TypeAdapter.__init__ = telling_build  # type: ignore[method-assign]
 
 
 def announce(url: str, workers: list[int], gateways: list[int]) -> None:

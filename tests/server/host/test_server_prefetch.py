@@ -1,5 +1,5 @@
-"""Once a server is ready, no client makes it load modules or compile patterns: the first would wait for that, and
-everybody else while the event loop is held up."""
+"""Once a server is ready, no client makes it load modules, compile patterns or build parsers: the first would
+wait for that, and everybody else while the event loop is held up."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FORMATS = (
 )
 
 
-async def test_the_first_client_of_each_kind_loads_and_compiles_nothing(
+async def test_the_first_client_of_each_kind_loads_compiles_and_builds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TELL_FIRSTS", "1")
@@ -75,7 +75,7 @@ async def test_the_first_client_of_each_kind_loads_and_compiles_nothing(
                 assert (answer.status_code, bool(answer.content)) == (200, True), address
             files, fields = {"reference": ("r.wav", wav(said("slt")))}, {"name": "mine", "consent": "true"}
             assert (await http.post("/v1/voices", files=files, data=fields)).status_code == 201
-        assert re.findall(r"^(?:loading|compiling) .*", log.read_text(), re.MULTILINE) == []
+        assert re.findall(r"^(?:loading|compiling|building) .*", log.read_text(), re.MULTILINE) == []
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(PATIENT_S) == 0
     finally:
