@@ -6,13 +6,13 @@ Streams are all in the middle of their speech: each step advances every one of t
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable
 
 import torch
 
 from realtime_tts.bench.figures import Spread, percentile
-from realtime_tts.bench.stage_clock import StageStamps
 from realtime_tts.bench.subject import Subject
 from realtime_tts.bench.texts import TURN
 from realtime_tts.contract import frames
@@ -23,6 +23,42 @@ from realtime_tts.errors import EngineError
 
 _NEVER_S = 1e6  # no stream is late or early, so that none is left out of a step
 HOST = "host"  # part of a step's time outside all stages: schedule, pack, launch, unpack, send
+
+
+class StageStamps:
+    """Time of each stage of a step; a `StageClock`: host time on the CPU, where a call returns when its work is done,
+    events on CUDA."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._is_cuda = device.type == "cuda"
+        self._stages: list[str] = []
+        self._times_s: list[float] = []
+        self._events: list[torch.cuda.Event] = []
+
+    def mark(self, stage: str) -> None:
+        if self._stages and not self._stages[-1]:  # the step before has ended
+            for marks in (self._stages, self._times_s, self._events):
+                marks.clear()
+        self._stages.append(stage)
+        if self._is_cuda:
+            self._events.append(torch.cuda.Event(enable_timing=True))
+            self._events[-1].record()
+        else:
+            self._times_s.append(time.perf_counter())
+
+    def end(self) -> None:
+        self.mark("")
+
+    def take(self) -> dict[str, float]:
+        """Return the seconds of each stage of the last step, once the device has finished it. Empty before the first
+        step."""
+        if self._events:
+            self._events[-1].synchronize()
+            self._times_s = [self._events[0].elapsed_time(event) / 1000 for event in self._events]
+        split: dict[str, float] = {}
+        for stage, (begun_s, ended_s) in zip(self._stages, itertools.pairwise(self._times_s), strict=False):
+            split[stage] = split.get(stage, 0.0) + ended_s - begun_s
+        return split
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -46,23 +46,22 @@ class Target:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Share:
     """One process's share of a load. num_open: connections to open before the load begins. turn_s: audio of a whole
-    turn. window: in which speech is counted, deadline_s: at which the load is given up, both since the load began."""
+    turn. lasts_s: least duration of the load; deadline_s: at which it is given up, both since it began."""
 
     target: Target
     arrivals: Sequence[Arrival]
     num_open: int
     turn_s: float
-    window: tuple[float, float]
+    lasts_s: float
     deadline_s: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShareResult:
-    """Result of a share. speech_per_s: seconds of speech received a second, in the window. late_ms: delay of everything
-    that the process had to do at a time. busy: the share of a processor that it took in the window."""
+    """Result of a share. late_ms: delay of everything that the process had to do at a time. busy: the share of a
+    processor that it took."""
 
     heard: list[Heard]
-    speech_per_s: float
     late_ms: list[float]
     busy: float
 
@@ -89,8 +88,6 @@ class _Generator:
         self._running: dict[int, Heard] = {}
         self._counts: Counter[str] = Counter()
         self._late_ms: list[float] = []
-        self._speech_s = 0.0  # of streams that have ended
-        self._at_window: list[tuple[float, float, float]] = []  # as `_so_far`, when it opened and closed
 
     async def run(self) -> None:
         await self._open_all()
@@ -98,40 +95,30 @@ class _Generator:
         self._begins_s = float(await asyncio.to_thread(self._pipe.recv))
         arrivals = self._share.arrivals
         heard = [Heard(arrival.at_s, judged=arrival.judged) for arrival in arrivals]
-        beside = [asyncio.create_task(self._probe()), asyncio.create_task(self._watch_window())]
+        spent_s = time.process_time()
+        probe = asyncio.create_task(self._probe())
         streams = [asyncio.create_task(self._stream(*one)) for one in zip(arrivals, heard, strict=True)]
         await self._until_over([task for task, arrival in zip(streams, arrivals, strict=True) if arrival.judged])
-        for task in (*streams, *beside):
+        busy = (time.process_time() - spent_s) / max(1e-9, time.monotonic() - self._begins_s)
+        for task in (*streams, probe):
             task.cancel()
-        await asyncio.gather(*streams, *beside, return_exceptions=True)
+        await asyncio.gather(*streams, probe, return_exceptions=True)
         await asyncio.gather(*(socket.close() for socket in self._idle))
         for stream in heard:
             if not stream.terminal and not stream.error:
                 stream.error = GAVE_UP
-        opened, closed = [*self._at_window, self._so_far(), self._so_far()][:2]
-        time_s, speech_s, busy_s = (max(late - early, 1e-9) for early, late in zip(opened, closed, strict=True))
-        self._pipe.send(ShareResult(heard, speech_s / time_s, self._late_ms, busy_s / time_s))
+        self._pipe.send(ShareResult(heard, self._late_ms, busy))
 
     async def _until_over(self, judged: Sequence[asyncio.Task[None]]) -> None:
-        """Wait until the window is over and all judged streams have ended, or until the deadline."""
+        """Wait until the last judged stream has begun and all of them have ended, or until the deadline."""
         now_s = 0.0
         while now_s < self._share.deadline_s and (
-            now_s < self._share.window[1] or not all(map(asyncio.Task.done, judged))
+            now_s < self._share.lasts_s or not all(map(asyncio.Task.done, judged))
         ):
             await asyncio.sleep(_LOOK_S)
             now_s = time.monotonic() - self._begins_s
             self._counts["running"] = len(self._running)
             self._pipe.send(self._counts)
-
-    async def _watch_window(self) -> None:
-        for at_s in self._share.window:
-            await asyncio.sleep(self._begins_s + at_s - time.monotonic())
-            self._at_window.append(self._so_far())
-
-    def _so_far(self) -> tuple[float, float, float]:
-        """Return the time, the speech received and the processor time used."""
-        running_s = sum(stream.position_s for stream in self._running.values())
-        return time.monotonic(), self._speech_s + running_s, time.process_time()
 
     async def _probe(self) -> None:
         """Measure how late this process acts on a timer; it reads arrived data just as late."""
@@ -192,6 +179,5 @@ class _Generator:
             heard.ended_s = time.monotonic() - due_s
         finally:
             del self._running[arrival.number]
-        self._speech_s += heard.audio_s or heard.position_s
         self._counts["ended"] += 1
         self._counts["errors"] += bool(heard.error)

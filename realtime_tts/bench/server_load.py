@@ -114,7 +114,7 @@ class ServerLoad:
                 arrivals[number :: target.num_clients],
                 num_open=1 + round(_SPARE_CONNECTIONS * busy / target.num_clients),
                 turn_s=self.turn_s,
-                window=window,
+                lasts_s=window[1],
                 deadline_s=deadline_s,
             )
             for number in range(target.num_clients)
@@ -186,7 +186,6 @@ def cost_of(results: Sequence[ShareResult], usage: Usage) -> Cost:
     busy = [result.busy for result in results]
     return Cost(
         usage=dataclasses.replace(usage, client_cores=sum(busy), busiest_client=max(busy)),
-        speech_per_s=sum(result.speech_per_s for result in results),
         late_ms=Spread.of([late_ms for result in results for late_ms in result.late_ms]),
         latest_p99_ms=max(Spread.of(result.late_ms).p99 for result in results),
     )

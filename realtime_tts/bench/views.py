@@ -13,7 +13,7 @@ from realtime_tts.bench.streams import GAVE_UP
 
 if TYPE_CHECKING:  # only for their types: both load torch
     from realtime_tts.bench.engine_steps import StepRow
-    from realtime_tts.bench.latency import LatencyRow
+    from realtime_tts.bench.in_process import LatencyRow
 
 
 def _percentiles(spread: Spread) -> list[str]:

@@ -46,32 +46,19 @@ def _numbers(value: str) -> tuple[int, ...]:
     raise click.BadParameter(f"{value!r} is no list of whole numbers such as 1,2,4")
 
 
+_BY_DEVICE: dict[str, tuple[object, object]] = {}  # defaults on a CPU and on a GPU, by option
+
+
 def _option(name: str, kind: object = None, default: object = None, text: str | None = None, **more: Any) -> Option:
-    by_device = _BY_DEVICE.get(name[2:].replace("-", "_")) if default is None else None
-    if by_device:
-        text = f"{text}  [default: {_shown(by_device[0])}; on a GPU {_shown(by_device[1])}]"
+    if isinstance(default, tuple):
+        _BY_DEVICE[name[2:].replace("-", "_")] = default
+        on_cpu, on_gpu = (",".join(map(str, each)) if isinstance(each, tuple) else f"{each:g}" for each in default)
+        text, default = f"{text}  [default: {on_cpu}; on a GPU {on_gpu}]", None
     shown = default is not None and not isinstance(default, bool)
     return click.option(name, type=kind, default=default, show_default=shown, help=text, **more)
 
 
-def _shown(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}"
-
-
-# Defaults on a CPU and on a GPU.
-_BY_DEVICE: dict[str, tuple[object, object]] = {
-    "batches": ((1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64, 128, 256)),
-    "callers": ((1, 2, 4), (1, 2, 4, 8, 16, 32, 64, 128, 256)),
-    "num_steps": (30, 60),
-    "num_streams": (4, 20),
-    "patches": (12, 40),
-    "max_streams": (16, 1024),
-    "words": (6, 10),
-    "start": (2.0, 128.0),
-    "window_s": (5.0, 12.0),
-    "precision": (0.5, 0.05),
-    "max_trials": (5, 9),
-}
+_STREAMS_ON_GPU = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _ABOVE_0 = click.FloatRange(0, min_open=True)
 _SHARE = click.FloatRange(0, 1)
 _COUNT = click.IntRange(1)
@@ -99,14 +86,14 @@ _CAPACITY = (
     _option("--first-audio-ms", _ABOVE_0, 100.0, "The p95 that must be held."),
     _option("--stall-free", _SHARE, 0.999, "Share of streams that must never stall."),
     _option("--pre-buffer-ms", click.FloatRange(0), 0.0, "Pre-buffer of the player that must not stall."),
-    _option("--start", _ABOVE_0, None, "Streams at once to try first."),
-    _option("--window-s", _ABOVE_0, None, "Measured part of a trial."),
-    _option("--precision", _ABOVE_0, None, "Share between what holds and what does not."),
-    _option("--max-trials", _COUNT, None, "Trials of the search; more confirm it."),
+    _option("--start", _ABOVE_0, (2.0, 128.0), "Streams at once to try first."),
+    _option("--window-s", _ABOVE_0, (5.0, 12.0), "Measured part of a trial."),
+    _option("--precision", _ABOVE_0, (0.5, 0.05), "Share between what holds and what does not."),
+    _option("--max-trials", _COUNT, (5, 9), "Trials of the search; more confirm it."),
     _option("--runs", _COUNT, 3, "Different arrivals that must all hold."),
 )
-_PATCHES = _option("--patches", _COUNT, None, "Length of a stream.")
-_MAX_STREAMS = _option("--max-streams", _COUNT, None, "Slots of the engine.")
+_PATCHES = _option("--patches", _COUNT, (12, 40), "Length of a stream.")
+_MAX_STREAMS = _option("--max-streams", _COUNT, (16, 1024), "Slots of the engine.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,8 +175,8 @@ def checkpoint(directory: Path, shape: str, dtype: str | None, device: str, seed
 
 
 @_bench(
-    _option("--batches", _numbers, None, "Streams at once.", metavar="N,N,…"),
-    _option("--num-steps", _COUNT, None, "Steps measured in each run."),
+    _option("--batches", _numbers, ((1, 2, 4, 8), _STREAMS_ON_GPU), "Streams at once.", metavar="N,N,…"),
+    _option("--num-steps", _COUNT, (30, 60), "Steps measured in each run."),
     _option("--runs", _COUNT, 3),
     click.option("--split/--no-split", default=True, help="Also measure the stages of a step, in a run of its own."),
     *_ENGINE,
@@ -207,15 +194,15 @@ def engine(is_cpu: bool, **options: Any) -> _Measured:
 
 
 @_bench(
-    _option("--callers", _numbers, None, "At once.", metavar="N,N,…"),
-    _option("--num-streams", _COUNT, None, "Judged in each run."),
+    _option("--callers", _numbers, ((1, 2, 4), _STREAMS_ON_GPU), "At once.", metavar="N,N,…"),
+    _option("--num-streams", _COUNT, (4, 20), "Judged in each run."),
     _PATCHES,
     _option("--runs", _COUNT, 3),
     *_ENGINE,
 )
 def latency(is_cpu: bool, **options: Any) -> _Measured:
     """Measure the engine's time to first audio and real-time factor, with repeated and with simultaneous requests."""
-    from realtime_tts.bench.latency import LatencyPlan, measure_latency
+    from realtime_tts.bench.in_process import LatencyPlan, measure_latency
     from realtime_tts.bench.views import latency_table
 
     plan = _plan(LatencyPlan, options)
@@ -248,7 +235,7 @@ def capacity(patches: int, steps: int | None, cfg: float | None, is_cpu: bool, *
     _option("--url", None, None, "Running server, such as http://127.0.0.1:8000; without it one is started."),
     _option("--api-key", None, None, "The server's API key.", envvar="REALTIME_TTS_API_KEY"),
     _option("--clients", _COUNT, None, "Measuring processes.  [default: a quarter of the cores]"),
-    _option("--words", click.IntRange(1, 20), None, "Words of a turn."),
+    _option("--words", click.IntRange(1, 20), (6, 10), "Words of a turn."),
     _option("--codec", None, "opus", "Codec of the audio: opus, pcm_s16le …"),
     _MAX_STREAMS,
     _option("--server-option", None, None, "Pass this on to `serve`, e.g. --max-queued=64.", multiple=True),

@@ -11,8 +11,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from realtime_tts.bench.engine_steps import SteadyStreams, StepMeasurement
-from realtime_tts.bench.stage_clock import StageStamps
+from realtime_tts.bench.engine_steps import StageStamps, SteadyStreams, StepMeasurement
 from realtime_tts.bench.subject import Subject
 from realtime_tts.cli.main import cli
 from realtime_tts.contract import frames

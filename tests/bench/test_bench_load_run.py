@@ -125,8 +125,8 @@ def test_a_generator_process_loads_little() -> None:
     assert result.stdout.strip() == "set()"
 
 
-def told(late_ms: list[float], busy: float = 0.1, speech_per_s: float = 2.0) -> ShareResult:
-    return ShareResult([], speech_per_s, late_ms, busy)
+def told(late_ms: list[float], busy: float = 0.1) -> ShareResult:
+    return ShareResult([], late_ms, busy)
 
 
 def test_samples_of_several_processes_are_one() -> None:
@@ -134,7 +134,6 @@ def test_samples_of_several_processes_are_one() -> None:
     cost = cost_of([told([0.0] * 1000), told([1.0, 30.0], busy=0.5)], Usage(gateway_cores=0.04))
     assert (cost.late_ms.count, cost.late_ms.p99) == (1002, 0.0)
     assert (cost.late_ms.max, cost.latest_p99_ms) == (30.0, 30.0)
-    assert cost.speech_per_s == 4.0
     assert (cost.usage.gateway_cores, cost.usage.client_cores, cost.usage.busiest_client) == (0.04, 0.6, 0.5)
 
 
@@ -145,13 +144,14 @@ def test_who_is_refused_does_not_listen() -> None:
     dry = Heard(at_s, [(0.2, 0.0), (0.9, 0.16)], 50, 1.0, 0.98, 1.0, ended_s=1.0)
     lost = Heard(at_s, error="engine_lost", ended_s=0.5)
     refused = Heard(at_s, error="overloaded", ended_s=0.01)
-    cost = cost_of([told([50.0], speech_per_s=2.0)], Usage(gateway_cores=0.01, worker_cores=0.1))
+    cost = cost_of([told([50.0])], Usage(gateway_cores=0.01, worker_cores=0.1))
     result = load_result([good, dry, lost, refused], load, cost)
     assert (result.asked, result.refused, result.streams) == (4, 1, 3)
     assert result.errors == {"engine_lost": 1, "overloaded": 1}
     assert result.first_audio_ms.p50 == pytest.approx(200)
     assert result.stalls["0"].streams == 2  # and he who heard nothing
     assert result.stalls["0"].late == 2
-    assert result.gateway_ms_per_speech_s == pytest.approx(5)
-    assert result.worker_ms_per_speech_s == pytest.approx(50)
+    assert result.speech_per_s == pytest.approx(0.2)
+    assert result.gateway_ms_per_speech_s == pytest.approx(50)
+    assert result.worker_ms_per_speech_s == pytest.approx(500)
     assert "50 ms late" in result.void
