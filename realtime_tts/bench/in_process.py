@@ -1,21 +1,18 @@
 """Streams through `Engine.step` in this process, on one thread: texts are posted when they are due, audio is timed when
-the engine sends it. What a worker does, without sockets and a gateway. And time to first audio and real-time factor,
-measured by it.
+the engine sends it. What a worker does, without sockets and a gateway.
 """
 
 from __future__ import annotations
 
 import collections
-import dataclasses
 import math
-import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from realtime_tts.bench.arrivals import Arrival
 from realtime_tts.bench.figures import Spread
 from realtime_tts.bench.load_result import Cost
-from realtime_tts.bench.streams import GAVE_UP, Heard, Summary, summary
+from realtime_tts.bench.streams import GAVE_UP, Heard
 from realtime_tts.bench.subject import Subject
 from realtime_tts.bench.texts import turn
 from realtime_tts.bench.usage import Usage
@@ -44,23 +41,6 @@ class InProcess:
         self._began_s = time.monotonic()
         self.engine: Engine = subject.engine(self._receive)
 
-    def closed_loop(self, num_callers: int, num_streams: int, seed: int) -> list[Heard]:
-        """Run `num_callers` callers, each of which requests its next turn as soon as the last one is complete. The
-        first turn of each has a random length, so that callers are out of phase. Return `num_streams` whole turns after
-        these, under the load of all callers."""
-        draw = random.Random(seed)
-        shares = [1.0 - draw.random() for _ in range(num_callers)]
-        arrivals = [Arrival(number, 0.0, share, judged=False) for number, share in enumerate(shares)]
-        arrivals += [Arrival(number, 0.0, 1.0, judged=True) for number in range(num_streams)]
-        behind = [Arrival(number, 0.0, 1.0, judged=False) for number in range(2 * num_callers)]
-        return [stream for stream in self._run([*arrivals, *behind], math.inf, num_callers) if stream.judged]
-
-    def burst(self, num_streams: int) -> list[Heard]:
-        """Run `num_streams` streams that all begin at once."""
-        return self._run(
-            [Arrival(number, 0.0, 1.0, judged=True) for number in range(num_streams)], math.inf, num_streams
-        )
-
     def open_loop(self, arrivals: Sequence[Arrival], deadline_s: float = math.inf) -> list[Heard]:
         """Run arrivals in real time, independent of how streams are served. Listeners play in real time, and the engine
         stays a little ahead of them.
@@ -68,18 +48,13 @@ class InProcess:
         Args:
             deadline_s: give up at this time since the load began; streams without an end have the error `GAVE_UP` then.
         """
-        return self._run(arrivals, deadline_s, None)
-
-    def _run(self, arrivals: Sequence[Arrival], deadline_s: float, at_once: int | None) -> list[Heard]:
-        """Run a load. at_once: number of streams that run at a time, whatever the times of their arrivals are, and as
-        fast as possible; None: each begins at its time, and playback limits its speed."""
         waiting = collections.deque(arrivals)
         num_judged = sum(arrival.judged for arrival in arrivals)
         heard: list[Heard] = []
         self._began_s, step_times_s = time.monotonic(), []
         while num_judged and (now_s := self._now_s()) < deadline_s:
-            while waiting and (waiting[0].at_s <= now_s if at_once is None else len(self._running) < at_once):
-                self._ask(waiting.popleft(), None if at_once is None else now_s)
+            while waiting and waiting[0].at_s <= now_s:
+                self._ask(waiting.popleft())
             started_s = time.perf_counter()
             if self.engine.step():
                 step_times_s.append(time.perf_counter() - started_s)
@@ -100,11 +75,10 @@ class InProcess:
 
     # ---- the engine ----------------------------------------------------------------------------------------------
 
-    def _ask(self, arrival: Arrival, begins_s: float | None) -> None:
-        """Request a stream. begins_s: None: at its time, and paced by playback."""
+    def _ask(self, arrival: Arrival) -> None:
         self._number += 1
         name = f"s{self._number}"
-        self._running[name] = Heard(arrival.at_s if begins_s is None else begins_s, judged=arrival.judged)
+        self._running[name] = Heard(arrival.at_s, judged=arrival.judged)
         request = frames.Generate(
             name,
             name,
@@ -112,7 +86,6 @@ class InProcess:
             seed=self._number,
             cfg=self._cfg,
             steps=self._steps,
-            paced=begins_s is None,
             max_patches=max(1, round(arrival.share * self._num_patches)),
         )
         self.engine.post(request)
@@ -142,52 +115,3 @@ class InProcess:
         while self.engine.step() or not self.engine.is_idle:
             pass
         self._ended.clear()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class LatencyPlan:
-    """Parameters of the measurement. num_streams: judged in a run, at least as many as there are callers. patches: of a
-    turn."""
-
-    callers: tuple[int, ...]
-    num_streams: int
-    patches: int
-    runs: int
-    steps: int | None = None
-    cfg: float | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class LatencyRow:
-    """Figures by the number of callers: of a closed loop, and of requests that begin at once. times_real_time: seconds
-    of audio made per second in the closed loop."""
-
-    streams: int
-    closed: Summary
-    burst: Summary
-
-    @property
-    def times_real_time(self) -> float:
-        # So many streams at a time, each this much slower or faster than it is played.
-        return self.streams / self.closed.rtf.p50
-
-
-def measure_latency(
-    subject: Subject, plan: LatencyPlan, progress: Callable[[str], None] = lambda what: None
-) -> list[LatencyRow]:
-    """Measure one row per number of callers.
-
-    Args:
-        progress: told what comes before each part of the work.
-    """
-    progress("warming up")
-    driver = InProcess(subject, plan.patches, plan.steps, plan.cfg)
-    closed: dict[int, list[Heard]] = {callers: [] for callers in plan.callers}
-    burst: dict[int, list[Heard]] = {callers: [] for callers in plan.callers}
-    for run in range(plan.runs):
-        for callers in plan.callers:
-            progress(f"{callers} streams, closed loop, run {run + 1}")
-            closed[callers] += driver.closed_loop(callers, max(plan.num_streams, callers), seed=run)
-            progress(f"{callers} streams, burst, run {run + 1}")
-            burst[callers] += driver.burst(callers)
-    return [LatencyRow(callers, summary(closed[callers]), summary(burst[callers])) for callers in plan.callers]

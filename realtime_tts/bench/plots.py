@@ -40,20 +40,13 @@ def draw(bench: str, subject: dict[str, object], results: Any, path: Path) -> No
     pyplot.close(figure)
 
 
-def _percentiles(spread: Spread, prefix: str = "") -> Curves:
-    return {prefix + name: getattr(spread, name) for name in ("p50", "p95", "p99")}
+def _percentiles(spread: Spread) -> Curves:
+    return {name: getattr(spread, name) for name in ("p50", "p95", "p99")}
 
 
 def _search(trial: Any) -> tuple[float, Curves, Curves]:
     stalls = {f"{buffer_ms} ms of buffer": 100 * stalls.share for buffer_ms, stalls in trial.stalls.items()}
     return trial.offered, _percentiles(trial.first_audio_ms), stalls
-
-
-def _latency(row: Any) -> tuple[float, Curves, Curves]:
-    closed, burst = (
-        _percentiles(kind.first_audio_ms, name) for name, kind in (("closed ", row.closed), ("burst ", row.burst))
-    )
-    return row.streams, closed | burst, {"closed": row.times_real_time}
 
 
 def _listener(stream: Any) -> tuple[float, Curves, Curves]:
@@ -69,7 +62,6 @@ _PLOTS: dict[str, tuple[str, tuple[str, str], Callable[[Any], tuple[float, Curve
         ("ms a step", "ms a step, by stage"),
         lambda row: (row.streams, _percentiles(row.step_ms), row.stages_ms or {}),
     ),
-    "latency": ("callers", ("first audio, ms", "seconds of audio a second"), _latency),
     "capacity": ("streams at once", ("first audio, ms", "% of streams that stalled"), _search),
     "server": ("streams at once", ("first audio, ms", "% of streams that stalled"), _search),
     "load": ("seconds", ("first packet, ms", "longest wait of the player, ms"), _listener),

@@ -55,11 +55,6 @@ class Heard:
         """Time to the first audio; infinite if none came."""
         return self.chunks[0][0] if self.chunks else math.inf
 
-    @property
-    def rtf(self) -> float:
-        """Time until everything was there over its length, the wait for the first audio included."""
-        return self.ended_s / self.audio_s if self.audio_s else math.inf
-
     def playback(self, pre_buffer_s: float) -> Playback:
         """Simulate playback, see `play`; a stream without audio stalls forever."""
         return play(self.chunks, pre_buffer_s) if self.chunks else Playback(1, math.inf, math.inf)
@@ -125,7 +120,6 @@ class Summary:
     errors: dict[str, int]
     packets: int
     first_audio_ms: Spread
-    rtf: Spread
     stalls: dict[str, Stalls]
     raw: list[Heard]
     listening_mean: float = math.nan
@@ -140,7 +134,6 @@ def summary(streams: Sequence[Heard], window: tuple[float, float] | None = None)
         errors=count_errors(judged),
         packets=sum(stream.num_chunks for stream in judged),
         first_audio_ms=Spread.of([1000 * stream.first_s for stream in judged]),
-        rtf=Spread.of([stream.rtf for stream in judged]),
         stalls={str(pre_buffer_ms): Stalls.of(judged, pre_buffer_ms) for pre_buffer_ms in PRE_BUFFERS_MS},
         raw=judged,
     )

@@ -11,9 +11,8 @@ from realtime_tts.bench.load_result import LoadResult
 from realtime_tts.bench.report import figure, percent, table
 from realtime_tts.bench.streams import GAVE_UP
 
-if TYPE_CHECKING:  # only for their types: both load torch
+if TYPE_CHECKING:  # only for its type: it loads torch
     from realtime_tts.bench.engine_steps import StepRow
-    from realtime_tts.bench.in_process import LatencyRow
 
 
 def _percentiles(spread: Spread) -> list[str]:
@@ -38,22 +37,6 @@ def engine_table(rows: Sequence[StepRow]) -> str:
             *(str(row.kernels) for _ in kernels),
             figure(row.times_real_time),
             figure(row.memory.get("peak_mib", row.memory["rss_mib"])),
-        ]
-        for row in rows
-    ]
-    return table(header, lines)
-
-
-def latency_table(rows: Sequence[LatencyRow]) -> str:
-    """Return time to first audio, ms; for the closed loop also the speed of generation."""
-    header = ["callers", "first audio p50 ms", "p95", "p99", "RTF p50", "p95", "× real time", "burst p50", "p95"]
-    lines = [
-        [
-            str(row.streams),
-            *_percentiles(row.closed.first_audio_ms),
-            *(f"{value:.3f}" for value in (row.closed.rtf.p50, row.closed.rtf.p95)),
-            figure(row.times_real_time),
-            *_percentiles(row.burst.first_audio_ms)[:2],
         ]
         for row in rows
     ]

@@ -193,25 +193,6 @@ def engine(is_cpu: bool, **options: Any) -> _Measured:
     return _Measured(engine_table(rows), plan, subject.describe(), rows)
 
 
-@_bench(
-    _option("--callers", _numbers, ((1, 2, 4), _STREAMS_ON_GPU), "At once.", metavar="N,N,…"),
-    _option("--num-streams", _COUNT, (4, 20), "Judged in each run."),
-    _PATCHES,
-    _option("--runs", _COUNT, 3),
-    *_ENGINE,
-)
-def latency(is_cpu: bool, **options: Any) -> _Measured:
-    """Measure the engine's time to first audio and real-time factor, with repeated and with simultaneous requests."""
-    from realtime_tts.bench.in_process import LatencyPlan, measure_latency
-    from realtime_tts.bench.views import latency_table
-
-    plan = _plan(LatencyPlan, options)
-    subject = _load(max_streams=max(plan.callers), flow_steps=plan.steps, **options)
-    with _progress() as progress:
-        rows = measure_latency(subject, plan, progress)
-    return _Measured(latency_table(rows), plan, subject.describe(), rows)
-
-
 @_bench(_PATCHES, _MAX_STREAMS, *_CAPACITY, *_ENGINE)
 def capacity(patches: int, steps: int | None, cfg: float | None, is_cpu: bool, **options: Any) -> _Measured:
     """Find the highest number of simultaneous streams within the limits for first audio and stalls, in process.

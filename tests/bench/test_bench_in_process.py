@@ -27,21 +27,15 @@ def driver(tiny_directory: Path) -> InProcess:
     return InProcess(subject, NUM_PATCHES, steps=2, cfg=None)
 
 
-def test_a_closed_loop_judges_whole_turns(driver: InProcess) -> None:
-    judged = driver.closed_loop(num_callers=3, num_streams=5, seed=1)
-    assert len(judged) == 5
-    for stream in judged:
+def test_a_load_of_whole_turns_is_heard_whole(driver: InProcess) -> None:
+    heard = driver.open_loop([Arrival(number, 0.0, 1.0, judged=True) for number in range(6)])  # four have a slot
+    assert len(heard) == 6
+    for stream in heard:
         assert stream.audio_s == pytest.approx(driver.turn_s)
         assert stream.num_chunks == NUM_PATCHES
         assert 0 < stream.first_s <= stream.last_s <= stream.ended_s
         assert stream.position_s == pytest.approx(0.16 * (NUM_PATCHES - 1))
     assert driver.engine.is_idle
-    assert driver.engine.scheduler.num_contexts == 0
-
-
-def test_a_burst_is_all_of_it(driver: InProcess) -> None:
-    heard = driver.burst(6)  # two more than have a slot
-    assert [stream.audio_s for stream in heard] == [pytest.approx(driver.turn_s)] * 6
     assert driver.engine.scheduler.num_contexts == 0
 
 
@@ -106,16 +100,6 @@ def run(tmp_path: Path, *arguments: str) -> tuple[str, dict[str, object]]:
     result = CliRunner().invoke(cli, ["bench", *arguments, "--device", "cpu", "--steps", "2", "--json", str(path)])
     assert result.exit_code == 0, result.output
     return result.stdout, json.loads(path.read_text())
-
-
-def test_the_latency_command(tiny_directory: Path, tmp_path: Path) -> None:
-    arguments = ["latency", "--model", str(tiny_directory), "--callers", "1,2", "--num-streams", "2", "--runs", "2"]
-    output, document = run(tmp_path, *arguments, "--patches", "3", "--plot", str(tmp_path / "latency.svg"))
-    assert len(output.splitlines()) == 4
-    for row in document["results"]:  # type: ignore[attr-defined]
-        assert row["closed"]["streams"] == len(row["closed"]["raw"]) == 4
-        assert row["burst"]["streams"] == 2 * row["streams"]
-    assert (tmp_path / "latency.svg").stat().st_size > 1000
 
 
 def test_the_capacity_command(tiny_directory: Path, tmp_path: Path) -> None:
