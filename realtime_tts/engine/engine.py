@@ -22,8 +22,8 @@ from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.end_detector import PatchReading, TextFaults
 from realtime_tts.engine.runtime.layout import StepLayout
-from realtime_tts.engine.runtime.outputs import SentOutputs
-from realtime_tts.engine.runtime.runner import ModelRunner, StepResult, TextReading
+from realtime_tts.engine.runtime.outputs import SentOutputs, TextReading
+from realtime_tts.engine.runtime.runner import ModelRunner, StepResult
 from realtime_tts.engine.runtime.stages import StageClock
 from realtime_tts.engine.segment import (
     EngineSegment,

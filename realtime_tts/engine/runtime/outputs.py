@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from realtime_tts.model.sequence import Array
+
+
+class TextReading(NamedTuple):
+    """A stream's place in its text: index of the token, as a fraction, and the share of the attention on the text.
+    Either may be NaN."""
+
+    token: float
+    mass: float
+
+
+class StepAudio(NamedTuple):
+    """A request's audio from one step. Arrays are views of buffers that the step after the next overwrites.
+
+    pcm: [patch_samples] int16, or float32 in −1…1 for requests with that encoding. power: its mean square. patch:
+    [patch_size, latent_dim], input of continuity. text: the text head's reading; None without a text head.
+    """
+
+    name: str
+    pcm: Array
+    power: float
+    patch: Array
+    text: TextReading | None
 
 
 class StepOutputs:

@@ -8,7 +8,6 @@ import dataclasses
 import gc
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import torch
 from tqdm import tqdm
@@ -18,7 +17,7 @@ from realtime_tts.engine.core.request import StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.runtime.inputs import StepInputs
 from realtime_tts.engine.runtime.layout import LayoutRules, StepLayout, lay_out
-from realtime_tts.engine.runtime.outputs import SentOutputs, StepMarks, StepOutputs
+from realtime_tts.engine.runtime.outputs import SentOutputs, StepAudio, StepMarks, StepOutputs, TextReading
 from realtime_tts.engine.runtime.stages import BASE, FLOW, LOC_ENC, RESIDUAL, REST, VAE, NoClock, StageClock
 from realtime_tts.engine.runtime.state import DeviceTensors
 from realtime_tts.engine.runtime.step import StepPrograms, primed_sizes, stream_sizes
@@ -32,28 +31,6 @@ from realtime_tts.model.sequence import Array
 from realtime_tts.model.voxcpm import VoxCPM
 
 _FINE, _BROKEN = StepFlags(), StepFlags(finite=False)
-
-
-class TextReading(NamedTuple):
-    """A stream's place in its text: index of the token, as a fraction, and the share of the attention on the text.
-    Either may be NaN."""
-
-    token: float
-    mass: float
-
-
-class StepAudio(NamedTuple):
-    """A request's audio from one step. Arrays are views of buffers that the step after the next overwrites.
-
-    pcm: [patch_samples] int16, or float32 in −1…1 for requests with that encoding. power: its mean square. patch:
-    [patch_size, latent_dim], input of continuity. text: the text head's reading; None without a text head.
-    """
-
-    name: str
-    pcm: Array
-    power: float
-    patch: Array
-    text: TextReading | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
