@@ -89,6 +89,7 @@ class Generate(Message):
     paced: bool = True  # stay a few seconds ahead of the context's playback; False: as fast as possible
     speed: float = 1.0  # tempo factor of later playback; playback positions are in the listener's time
     final: bool = True  # False: the text is a beginning, and `Extend` brings more of it
+    openings: bool = False  # a context's first request may be sent from memory, and is kept there
     max_chars: int | None = None  # longest that an open text may become; None: the policy's `max_segment_chars`
 
 
@@ -315,6 +316,8 @@ class Stats(TextCounts):
     fixed_ms: float = 5.0
     stream_ms: float = 0.5
     position_ms: float = 0.02
+    opening_hits: int = 0  # contexts that began with speech from memory
+    opening_bytes: int = 0  # memory of openings
     num_clients: int = 0  # gateways that are connected to it
     leaving: bool = False  # it ends once its contexts are closed, and takes no new ones
     rss_bytes: int = 0

@@ -7,7 +7,7 @@ Positions and lengths are in characters of average duration.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypedDict
+from typing import Final, NamedTuple, TypedDict
 
 END_CHARS = 2.0  # a position that close to the end counts as the end
 LAST_S = 0.4  # audio after reaching the end that still belongs to the text
@@ -45,6 +45,9 @@ class TextFaults(TypedDict):
     babbles: int
     skips: int
     repeats: int
+
+
+AUDIBLE_FAULTS: Final = ("babbles", "skips", "repeats")
 
 
 class EndDetector:

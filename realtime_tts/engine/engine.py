@@ -6,10 +6,13 @@ import collections
 import contextlib
 import dataclasses
 import logging
+import math
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
+
+import numpy as np
 
 from realtime_tts.contract import frames
 from realtime_tts.engine.adapters import AdapterStore
@@ -20,9 +23,10 @@ from realtime_tts.engine.core.request import Finished, FinishReason, Request, St
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
-from realtime_tts.engine.end_detector import PatchReading, TextFaults
+from realtime_tts.engine.end_detector import AUDIBLE_FAULTS, PatchReading, TextFaults
+from realtime_tts.engine.openings import MAX_OPENING_S, OpeningPlace, Openings
 from realtime_tts.engine.runtime.layout import StepLayout
-from realtime_tts.engine.runtime.outputs import SentOutputs, TextReading
+from realtime_tts.engine.runtime.outputs import SentOutputs, StepAudio, TextReading
 from realtime_tts.engine.runtime.runner import ModelRunner, StepResult
 from realtime_tts.engine.runtime.stages import StageClock
 from realtime_tts.engine.segment import (
@@ -102,7 +106,8 @@ class Engine:
             guided_times=guided_times,
             bank=bank,
         )
-        self.scheduler = Scheduler(config, self._prepare)
+        self.scheduler = Scheduler(config, self._prepare, remembered=self._remembered)
+        self._openings = self._no_openings()
         self._prefixes = HeldPrefixes(self.scheduler.pool)
         self.voices = EngineVoiceCache(loaded)
         self.adapters = AdapterStore(bank)
@@ -141,6 +146,7 @@ class Engine:
         flight, self._flight = self._flight, None
         if flight is None:
             plan = self.scheduler.schedule(self._clock())
+            self._end_recalled()
             if not plan:
                 self._over_s = None
                 return False
@@ -189,6 +195,7 @@ class Engine:
             ahead = self.scheduler.over_others(plan, now, max(0.0, began_s + cost.step_s(*size) - now))
         else:
             ahead = self.scheduler.following(plan, now)
+        self._end_recalled()
         if ahead:
             self._flight = self._launch(ahead, self._prepared(ahead))
             took_s = self._clock() - now
@@ -223,7 +230,9 @@ class Engine:
         self.num_steps, self.busy_s, self.gap_s = 0, 0.0, 0.0
         self._faults.clear()
         self._step_times_s.clear()
-        self.scheduler = Scheduler(self.config, self._prepare, StepCost(*self.scheduler.cost.weights))
+        cost = StepCost(*self.scheduler.cost.weights)
+        self.scheduler = Scheduler(self.config, self._prepare, cost, self._remembered)
+        self._openings = self._no_openings()
         self._prefixes = HeldPrefixes(self.scheduler.pool)
 
     def idle_s(self) -> float | None:
@@ -285,6 +294,7 @@ class Engine:
             if segment is None:  # nothing in the text can be spoken
                 self.emit(frames.Done(message.request_id, FinishReason.STOP.value))
                 return
+            begins = message.openings and not self.scheduler.has_context(message.context_id)
             self.scheduler.add(segment.request, self._clock())
         except Exception as error:  # one unusual text must not end all other streams
             self.emit(
@@ -292,6 +302,9 @@ class Engine:
             )
             return
         self._segments[message.request_id] = segment
+        if begins:
+            segment.opening, segment.request.may_recall = self._place(segment), True
+            self._recall()
 
     def _extend(self, message: frames.Extend) -> None:
         """Note more text of a request; the scheduler decides when it is read."""
@@ -312,6 +325,45 @@ class Engine:
         segment.text = message.text
         if message.final and size.num_tokens == 0:  # nothing in it can be spoken
             self._end(self.scheduler.end(message.request_id, FinishReason.STOP))
+        elif request.may_recall:
+            self._recall()
+
+    # ---- openings ------------------------------------------------------------------------------------------------
+
+    def _no_openings(self) -> Openings:
+        return Openings(self.config.max_opening_bytes, math.ceil(MAX_OPENING_S / self.config.patch_s))
+
+    def _place(self, segment: EngineSegment) -> OpeningPlace:
+        """Return the place of a context's first segment among the openings."""
+        message, voice = segment.message, segment.voice
+        sound = (
+            self.loaded.name,
+            segment.adapter.digest if segment.adapter is not None else "",
+            voice.voice_id,
+            segment.instructions,
+            repr((segment.noise_key, segment.cfg, segment.flow_steps)),
+            message.encoding,
+        )
+        tenants = dict.fromkeys((message.tenant,) if voice.is_added else (message.tenant, ""))
+        return OpeningPlace(tuple(prefix_root(tenant, *sound) for tenant in tenants), voice.voice_id)
+
+    def _recall(self) -> None:
+        """Send what is in memory now."""
+        self.scheduler.recall(self._clock())
+        self._end_recalled()
+
+    def _end_recalled(self) -> None:
+        for finished in self.scheduler.take_ended():
+            self._end(finished)
+
+    def _remembered(self, request: Request) -> StepFlags | None:
+        """Send a request's next patch from memory and return its flags; None: it is not there."""
+        segment = self._segments[request.request_id]
+        assert segment.opening is not None
+        remembered = self._openings.next(segment.opening, segment.read_text)
+        return remembered and self._send_patch(segment, remembered.audio, StepFlags(remembered.stop))
+
+    # ---- inputs --------------------------------------------------------------------------------------------------
 
     def _prepare(self, request: Request) -> None:
         """Lay out a request's input, when its predecessor has ended and it is known what it continues from. Called
@@ -321,12 +373,20 @@ class Engine:
         blocks will be overwritten. Speech made in this context is not cached either: no other request can use it.
         """
         segment = self._segments[request.request_id]
-        message, voice, text = segment.message, segment.voice, segment.text
+        message, voice = segment.message, segment.voice
+        if request.supply.is_read:
+            segment.read_text = segment.text
+        text = segment.read_text
         if segment.conditioning is None:
             room = self.config.max_request_positions - request.max_positions + request.min_prefill
             segment.conditioning = self.continuity.next(text, voice, message.context_id, room, segment.instructions)
         conditioning = segment.conditioning
         source = self.continuity.lay_out(conditioning, text, segment.patches)
+        if not segment.patches:
+            segment.first_context = source.context
+        elif request.num_remembered == request.num_patches:  # the device begins after these patches
+            context = np.concatenate((segment.first_context, np.stack(segment.patches)))
+            source = dataclasses.replace(source, context=context[-self.runner.num_context_patches :])
         request.num_kept = _num_common(segment.input.token_ids, source.token_ids) if request.num_prefill else 0
         request.num_prefill = source.num_positions
         segment.input = source
@@ -359,6 +419,7 @@ class Engine:
             self.emit(frames.VoiceFailed(message.voice_id, error.code, error.message))
 
     def _remove_voice(self, message: frames.RemoveVoice) -> None:
+        self._openings.forget_voice(message.voice_id)
         if voice := self.voices.remove(message.voice_id):
             self.scheduler.pool.forget_hashes(voice.hashes)
 
@@ -388,27 +449,34 @@ class Engine:
         """Send the audio. Return the step's flags, with each stop corrected by the place in the text. segments: those
         of the step; some may have ended since."""
         flags, present = dict(result.flags), self._segments
-        onset_db, sample_rate = self.loaded.policy.onset_db, self.loaded.config.sample_rate
-        for name, pcm, power, patch, reading in result.audio:
+        for audio in result.audio:
+            name = audio.name
             segment, flag = present.get(name), flags[name]
             if segment is None or segment is not segments[name] or not flag.finite:
                 continue
-            position = mass = None
-            if reading is not None and (position := self._text_position(segment, reading)) is not None:
-                mass = reading.mass
-                stop = self._ends(segment, mass, power, flag.stop)
-                if stop is not flag.stop:
-                    flags[name] = flag = flag._replace(stop=stop)
-                if segment.end_detector.faults["ends_cut"]:
-                    pcm = faded_out(pcm, sample_rate)
-            if onset_db is not None and segment.begins_context:
-                num_made, pcm = pcm.size, from_onset(pcm, sample_rate, onset_db)
-                flags[name] = flag._replace(left_out_s=(num_made - pcm.size) / sample_rate)
-            payload = encode_pcm(pcm)
-            self.emit(frames.Audio(name, len(segment.patches), position, mass, payload=payload))
-            segment.patches.append(patch.copy())  # a view would keep one step's whole buffer alive
-            segment.num_samples += pcm.size
+            if segment.opening is not None and not segment.voice.is_removed:
+                self._openings.keep(segment.opening, segment.read_text, audio, flag.stop)
+            flags[name] = self._send_patch(segment, audio, flag)
         return flags
+
+    def _send_patch(self, segment: EngineSegment, audio: StepAudio, flag: StepFlags) -> StepFlags:
+        """Send a segment's next patch. Return its flags, with the stop corrected by the place in the text."""
+        onset_db, sample_rate = self.loaded.policy.onset_db, self.loaded.config.sample_rate
+        pcm, reading = audio.pcm, audio.text
+        position = mass = None
+        if reading is not None and (position := self._text_position(segment, reading)) is not None:
+            mass = reading.mass
+            flag = flag._replace(stop=self._ends(segment, mass, audio.power, flag.stop))
+            if segment.end_detector.faults["ends_cut"]:
+                pcm = faded_out(pcm, sample_rate)
+        if onset_db is not None and segment.begins_context:
+            num_made, pcm = pcm.size, from_onset(pcm, sample_rate, onset_db)
+            flag = flag._replace(left_out_s=(num_made - pcm.size) / sample_rate)
+        payload = encode_pcm(pcm)
+        self.emit(frames.Audio(segment.message.request_id, len(segment.patches), position, mass, payload=payload))
+        segment.patches.append(audio.patch.copy())  # a view would keep one step's whole buffer alive
+        segment.num_samples += pcm.size
+        return flag
 
     def _ends(self, segment: EngineSegment, mass: float, power: float, stop: bool) -> bool:
         """Return whether the current patch is the last, by the stop head and by the place in the text."""
@@ -438,6 +506,8 @@ class Engine:
             return
         detector = segment.end_detector
         self._faults.update(cast(dict[str, int], detector.faults))
+        if segment.opening is not None and any(detector.faults[name] for name in AUDIBLE_FAULTS):
+            self._openings.forget(segment.opening.first)
         if finished.reason is not FinishReason.CANCELLED:
             spoken = segment.patches[: detector.num_sound] if detector.faults["ends_cut"] else segment.patches
             self.continuity.spoken(request.context_id, segment.text, segment.voice, spoken)
@@ -494,6 +564,8 @@ class Engine:
             extensions=scheduler.num_extensions,
             extended_positions=scheduler.num_extended_positions,
             text_waits=scheduler.num_text_waits,
+            opening_hits=self._openings.num_hits,
+            opening_bytes=self._openings.num_bytes,
             **cast(TextFaults, self._faults),
         )
 

@@ -15,6 +15,7 @@ from realtime_tts.engine.continuity import Conditioning, Continuity
 from realtime_tts.engine.core.request import Request
 from realtime_tts.engine.core.text_supply import TextSupply
 from realtime_tts.engine.end_detector import EndDetector
+from realtime_tts.engine.openings import OpeningPlace
 from realtime_tts.engine.runtime.noise import noise_key
 from realtime_tts.engine.text_track import TextTrack
 from realtime_tts.engine.voices import EngineVoice, EngineVoiceCache
@@ -35,9 +36,11 @@ class EngineSegment:
     """A segment between its `Generate` and its terminal message. The engine and the runner share it.
 
     adapter: LoRA adapter for the segment; None: the model without changes.
-    message: as received. text: all text known so far. request: the scheduler's state.
+    message: as received. text: all text known so far. read_text: part of it in the input. request: the scheduler's
+    state. opening: place among the openings in memory; None: not taken from there and not kept.
     conditioning, input: set when the segment's turn in its context has come, since it continues from the previous
-    audio. The input is laid out again when it takes in more text. patches: those made so far, [patch_size, latent_dim].
+    audio. The input is laid out again when it takes in more text. first_context: `Sequence.context` of the first input.
+    patches: those made so far, [patch_size, latent_dim].
     track: the speech's place in the text; end_detector: decides the end by that place.
     """
 
@@ -52,9 +55,12 @@ class EngineSegment:
     end_detector: EndDetector
     adapter: EngineAdapter | None = None
     conditioning: Conditioning | None = None
+    read_text: str = ""
     input: Sequence = dataclasses.field(init=False)
+    first_context: Patches = dataclasses.field(init=False)
     patches: list[Patches] = dataclasses.field(default_factory=list)
     num_samples: int = 0
+    opening: OpeningPlace | None = None
     track: TextTrack = dataclasses.field(default_factory=TextTrack)
 
     @property

@@ -7,6 +7,7 @@ decode. Weight norm is folded at load (`checkpoint`). Latents are time-major out
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Protocol
 
 import torch
@@ -268,7 +269,10 @@ class FusedStream(Protocol):
 
 
 class AudioVAE(nn.Module):
-    """Encoder and decoder, with latents time-major. fused: replacement for the streamed decode on CUDA."""
+    """Encoder and decoder, with latents time-major. fused: replacement for the streamed decode on CUDA.
+
+    num_context_frames: frames before a latent that its audio depends on.
+    """
 
     fused: FusedStream | None = None
 
@@ -279,6 +283,7 @@ class AudioVAE(nn.Module):
         self.decoder = VAEDecoder(config)
         convolutions = (m for m in self.decoder.modules() if isinstance(m, (CausalConv1d, CausalUpsample)))
         self._contexts = [(conv.in_channels, conv.context) for conv in convolutions if conv.context]
+        self.num_context_frames = _num_context_frames(self.decoder)
 
     def encode(self, pcm: Tensor) -> Tensor:
         """Encode pcm [B, samples] at `encode_rate_hz` in [-1, 1], padded to frames → [B, frames, latent_dim]."""
@@ -304,3 +309,12 @@ class AudioVAE(nn.Module):
         if self.fused is not None:
             return self.fused.decode_stream(z, state, slots)
         return self.decoder(z.transpose(1, 2), _Stream(state, slots))[:, 0]
+
+
+def _num_context_frames(decoder: VAEDecoder) -> int:
+    num_frames, rate = 0.0, 1  # samples a frame, so far
+    for layer in decoder.modules():
+        if isinstance(layer, (CausalConv1d, CausalUpsample)):
+            num_frames += layer.context / rate
+            rate *= layer.upsampling if isinstance(layer, CausalUpsample) else 1
+    return math.ceil(num_frames)

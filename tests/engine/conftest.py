@@ -17,11 +17,11 @@ from safetensors import safe_open  # noqa: E402
 from realtime_tts.model.checkpoint import LoadedModel, load_model  # noqa: E402
 
 
-def load_random(name: str, directory: Path) -> LoadedModel:
-    """A random checkpoint in float32; `name` as in `random_checkpoints.CONFIGS`."""
+def load_random(name: str, directory: Path, dtype: torch.dtype = torch.float32) -> LoadedModel:
+    """A random checkpoint; `name` as in `random_checkpoints.CONFIGS`."""
     with safe_open(TESTS / "parity" / "goldens" / f"{name}.safetensors", "pt") as file:
         shapes = json.loads(file.metadata()["shapes"])
-    return load_model(write_checkpoint(directory, name, shapes), dtype=torch.float32)
+    return load_model(write_checkpoint(directory, name, shapes), dtype=dtype)
 
 
 @pytest.fixture(scope="session")

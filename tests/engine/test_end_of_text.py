@@ -16,7 +16,7 @@ from engine_harness import EngineHarness
 from realtime_tts.contract import frames
 from realtime_tts.contract.location import STARTER_VOICE, local_directory
 from realtime_tts.contract.policy import TextHead
-from realtime_tts.engine.runtime.runner import TextReading
+from realtime_tts.engine.runtime.outputs import TextReading
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 
 TEXT = "we took a wrong turn."

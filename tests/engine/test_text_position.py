@@ -17,7 +17,7 @@ from torch import Tensor
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.policy import TextHead, VoicePolicy
-from realtime_tts.engine.runtime.runner import TextReading
+from realtime_tts.engine.runtime.outputs import TextReading
 from realtime_tts.engine.segment import EngineSegment
 from realtime_tts.engine.setup import ready_message
 from realtime_tts.engine.voices import encode_voice

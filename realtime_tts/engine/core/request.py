@@ -46,6 +46,8 @@ class Request:
     cost the same. own_flow_steps: its number of flow steps if that is not the usual one; else 0.
     min_prefill: num_prefill of the text alone, without what continuity adds if there is room; known on admission.
     max_positions: positions for the longest that an open text may become, without continuity; 0: the present length.
+    may_recall: its next patch may be in memory. num_remembered: patches that were sent from memory, its first ones; the
+    device makes the others.
     """
 
     request_id: str
@@ -72,6 +74,8 @@ class Request:
     num_cached: int = 0
     num_computed: int = 0  # positions whose KV is valid
     num_patches: int = 0
+    may_recall: bool = False
+    num_remembered: int = 0
     num_extensions: int = 0
     num_extended_positions: int = 0
     num_text_waits: int = 0
@@ -93,7 +97,7 @@ class Request:
 
 class StepItem(NamedTuple):
     """A request's part in a step: compute positions [start, start + num_positions). With `is_last`, also make patch
-    number `patch_index`: 0 after a first prefill."""
+    number `patch_index`. first_patch: number of the first patch that the device makes; not 0 after remembered ones."""
 
     request_id: str
     slot: int
@@ -102,6 +106,12 @@ class StepItem(NamedTuple):
     num_positions: int
     is_last: bool
     patch_index: int
+    first_patch: int = 0
+
+    @property
+    def begins(self) -> bool:
+        """True if the stream's state on the device begins with this patch."""
+        return self.is_last and self.patch_index == self.first_patch
 
     @property
     def end(self) -> int:
@@ -135,7 +145,7 @@ class StepPlan:
     @property
     def num_extended_positions(self) -> int:
         """Number of prefill positions that are computed for streams that have produced audio already."""
-        return sum(item.num_positions for item in self.prefill if item.patch_index)
+        return sum(item.num_positions for item in self.prefill if item.patch_index > item.first_patch)
 
     @property
     def items(self) -> list[StepItem]:

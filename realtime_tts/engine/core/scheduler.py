@@ -9,6 +9,9 @@ maximum length, so nothing is ever preempted.
 A text may be spoken while it is still being written. Its stream makes patches only while enough text lies in front of
 them. When the model has not read that text yet, the input is laid out again, with the patches so far behind the text,
 and prefilled like that of a new request.
+
+A waiting request may speak its first patches from memory. It then begins on the device like a request that has read
+more text: with these patches in its input.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ class Scheduler:
     Args:
         prepare: lays out a request's input from the text that is known and the patches so far; sets `num_prefill`,
             `num_kept` and `hashes`. Called when its turn in its context has come, and when it takes in more text.
+        remembered: sends a request's next patch from memory and returns its flags; None: the device must make it.
         cost: estimates the duration of a step.
     """
 
@@ -53,11 +57,12 @@ class Scheduler:
         config: SchedulerConfig,
         prepare: Callable[[Request], None],
         cost: StepCost | None = None,
+        remembered: Callable[[Request], StepFlags | None] = lambda request: None,
     ) -> None:
         self.config = config
         self.pool = BlockPool(config.num_blocks, config.block_size)
         self.cost = cost or StepCost()
-        self._prepare = prepare
+        self._prepare, self._remembered = prepare, remembered
         self._contexts: dict[str, ContextQueue] = {}
         self._requests: dict[str, Request] = {}
         self._active: dict[str, Request] = {}  # requests with blocks and a slot
@@ -65,6 +70,7 @@ class Scheduler:
         self._rests_until_s: dict[str, float] = {}  # by tenant: time until which its groups are skipped
         self._asked_s: dict[str, float] = {}  # by tenant: arrival of its latest request
         self._groups = ContextGroups()
+        self._ended: list[Finished] = []  # from memory
         self._free_slots = list(range(config.max_streams - 1, -1, -1))
         self.num_extensions = 0
         self.num_extended_positions = 0
@@ -284,6 +290,7 @@ class Scheduler:
         A request that reuses the id of a cancelled busy one waits until that step is accounted for: its results belong
         to the cancelled request.
         """
+        self.recall(now)
         heads_of = ((context, context.requests[0]) for context in self._groups.waiting)
         heads = (head for context, head in heads_of if not context.holds_back(head) and head.request_id not in busy)
         waiting = [head for head in heads if self._has_text(head, now)]
@@ -301,9 +308,43 @@ class Scheduler:
             self._num_own_flow_steps += request.own_flow_steps > 0
             self._groups.place(self._contexts[request.context_id])
 
+    def recall(self, now: float) -> None:
+        """Advance waiting requests by patches from memory, as far as their text and their lead allow; see
+        `take_ended`."""
+        for context in [context for context in self._groups.waiting if context.requests[0].may_recall]:
+            self._recall(context, context.requests[0], now)
+
+    def take_ended(self) -> list[Finished]:
+        """Return the requests that ended from memory since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _recall(self, context: ContextQueue, request: Request, now: float) -> None:
+        reason = None
+        while reason is None:
+            context.update_parking(now, self._turn_s())
+            if context.holds_back(request) or not self._has_text(request, now):
+                return
+            if self._reads_next(request):
+                self._lay_out(request)
+            flags = self._remembered(request)
+            if flags is None:
+                request.may_recall = False
+                return
+            request.num_remembered += 1
+            request.num_prefill = 0  # the input lacks this patch
+            request.last_step_s = now
+            reason = self._speak(request, flags, now)
+        self._ended.append(self._finish(request, reason))
+
+    def _reads_next(self, request: Request) -> bool:
+        """Return whether the model reads the text that is known before it makes the next patch."""
+        return request.num_patches == 0 or request.supply.must_be_read(request.num_patches, self.config)
+
     def _allocate(self, request: Request) -> bool:
-        if request.num_prefill == 0 or not request.supply.is_read:
-            self._lay_out(request)
+        reads = self._reads_next(request)
+        if request.num_prefill == 0 or (reads and not request.supply.is_read):
+            self._lay_out(request, reads=reads)
         num_positions = _longest(request)
         if request.num_prefill <= 0 or num_positions > self.config.max_request_positions:
             raise AssertionError(f"prepared a prefill of {request.num_prefill} positions")
@@ -345,9 +386,11 @@ class Scheduler:
         self.num_extensions += 1
         self._give_back(request)
 
-    def _lay_out(self, request: Request) -> None:
+    def _lay_out(self, request: Request, *, reads: bool = True) -> None:
+        """Lay out the input, with all text that is known or with the text that was read before."""
+        if reads:
+            request.supply.read = request.supply.known
         self._prepare(request)
-        request.supply.read = request.supply.known
         request.num_laid_out = request.num_patches
 
     def _give_back(self, request: Request) -> None:
@@ -383,19 +426,21 @@ class Scheduler:
             return None
         request.num_computed += item.num_positions
         request.last_step_s = now
-        if request.status is Status.PREFILL and request.has_spoken:
+        if request.status is Status.PREFILL and request.num_patches > request.num_remembered:
             request.num_extended_positions += item.num_positions
         if not flags[item.request_id].finite:
             return self._fail(request, "numerical_error", "the model gave a value that is not finite")
         if request.status is Status.PREFILL:
             self.pool.remember(request.blocks, request.hashes[: request.num_computed // self.config.block_size])
-        reason = self._speak(request, flags[item.request_id], now) if item.is_last else None
+        if not item.is_last:
+            return None
+        request.status = Status.DECODE
+        reason = self._speak(request, flags[item.request_id], now)
         return self._finish(request, reason) if reason else None
 
     def _speak(self, request: Request, flags: StepFlags, now: float) -> FinishReason | None:
         """Count one patch. Return the reason to finish if it was the last, else None."""
         may_stop = request.may_stop(self.config.min_patches)
-        request.status = Status.DECODE
         request.num_patches += 1
         heard_s = (self.config.patch_s - flags.left_out_s) / request.speed
         context = self._contexts[request.context_id]
@@ -488,4 +533,4 @@ def _check_size(min_prefill: int, max_patches: int, room: int) -> int:
 def _longest(request: Request) -> int:
     """Return the maximum number of positions of a request that was laid out."""
     carried = request.num_prefill - request.num_laid_out - request.min_prefill
-    return carried + request.max_positions
+    return max(0, carried) + request.max_positions

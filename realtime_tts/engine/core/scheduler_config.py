@@ -21,6 +21,8 @@ class SchedulerConfig:
     For a text that is still being written: the first patch requires begin_chars, later ones look_ahead_chars in front
     of the speech. chars_per_s: assumed rate of speech where the position is not measured. open_lead_patches: maximum
     lead over the listener, unless a longer one is necessary to be on time.
+
+    max_opening_bytes: host memory for openings.
     """
 
     num_blocks: int
@@ -44,6 +46,7 @@ class SchedulerConfig:
     look_ahead_chars: int = 14
     chars_per_s: float = 15.0
     open_lead_patches: int = 2
+    max_opening_bytes: int = 64 * 2**20
 
     @property
     def max_step_streams(self) -> int:

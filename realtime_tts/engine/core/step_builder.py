@@ -54,7 +54,8 @@ class StepBuilder:
         if step_s > limit_s and num_streams and now - deadline_s <= config.max_late_s:
             return False
         item_of = request.request_id, request.slot, request.blocks
-        self._decode.append(StepItem(*item_of, request.num_computed, 1, True, request.num_patches))
+        patches = request.num_patches, request.num_remembered
+        self._decode.append(StepItem(*item_of, request.num_computed, 1, True, *patches))
         self._take(request, deadline_s, 0)
         return True
 
@@ -72,7 +73,8 @@ class StepBuilder:
         if is_too_long and self._now - deadline_s <= self._config.max_late_s:
             return False
         item_of = request.request_id, request.slot, request.blocks
-        self._prefill.append(StepItem(*item_of, start, chunk, is_last, request.num_patches))
+        patches = request.num_patches, request.num_remembered
+        self._prefill.append(StepItem(*item_of, start, chunk, is_last, *patches))
         self._take(request, deadline_s, chunk, speaks=is_last)
         return True
 

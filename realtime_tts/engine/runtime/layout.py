@@ -105,7 +105,7 @@ def lay_out(
         has_adapters |= segment.adapter is not None
         if item.is_last:
             groups.setdefault(segment.flow_steps, []).append((item, segment))
-            if item.patch_index == 0:
+            if item.begins:
                 starting.append((item.slot, segment.input))
         if number < len(plan.prefill) or ahead.get(item.slot) != (item.request_id, item.start):
             end, num = item.end, item.num_positions

@@ -107,7 +107,11 @@ class ModelRunner:
         # Streams with another number of flow steps lie behind the padding of the others.
         self._step_streams = limits.max_step_streams
         num_rows, num_streams = limits.max_prefill_positions + self._step_streams, 2 * self._step_streams
-        num_patches = num_rows + self._step_streams * (1 + config.num_context_patches)
+        # A stream that goes on from memory needs all that its audio depends on.
+        self.num_context_patches = max(
+            config.num_context_patches, -(-model.vae.num_context_frames // config.patch_size)
+        )
+        num_patches = num_rows + self._step_streams * (1 + self.num_context_patches)
         patch_shape = (config.patch_size, config.latent_dim)
         self.inputs = StepInputs(num_rows, num_streams, num_patches, patch_shape, num_slots, self.device, max_blocks)
         self.outputs = StepOutputs(num_rows, num_streams, patch_shape, config.patch_samples, self.device)

@@ -96,8 +96,9 @@ class StepPrograms:
         """Run the last patches that streams continue from through the decoder and drop their audio, so that new audio
         continues where they ended. patches [n, any number, patch_size, latent_dim], slots [n]."""
         frames = patches.flatten(1, 2)
-        if frames.shape[1] != self._primed.shape[1]:  # a very short prompt
-            self.model.vae.decode_stream(frames, self.state.vae, slots)
+        if frames.shape[1] != self._primed.shape[1] or not self.prime.sizes:
+            for patch in patches.unbind(1):  # one by one, as they were decoded when they were made
+                self.model.vae.decode_stream(patch, self.state.vae, slots)
             return
         for first in range(0, len(frames), _MAX_PRIMED):
             some = slice(first, first + _MAX_PRIMED)
