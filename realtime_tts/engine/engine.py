@@ -374,7 +374,7 @@ class Engine:
         """
         segment = self._segments[request.request_id]
         message, voice = segment.message, segment.voice
-        if request.supply.is_read:
+        if self.scheduler.reads_next(request):
             segment.read_text = segment.text
         text = segment.read_text
         if segment.conditioning is None:

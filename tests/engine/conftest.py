@@ -34,3 +34,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 def tiny_first(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     """Of the first generation: only continuation."""
     return load_random("voxcpm_0_5b", tmp_path_factory.mktemp("tiny_first") / "tiny_first")
+
+
+@pytest.fixture(scope="session")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    """As `tiny`, in float64: a prefill and single steps give the same patches, which are float32."""
+    return load_random("voxcpm2", tmp_path_factory.mktemp("exact") / "exact", torch.float64)

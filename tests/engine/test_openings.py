@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from engine_harness import EngineHarness
 from test_live_text import add_voice, live, never_stop
 
@@ -28,14 +27,6 @@ def small_and_sound(monkeypatch: pytest.MonkeyPatch) -> None:
     """A patch of the random model is 1.5 ms, and its head reads anywhere, as if it skipped and repeated."""
     monkeypatch.setattr("realtime_tts.engine.voices.MIN_RECORDING_S", 0.005)
     monkeypatch.setattr("realtime_tts.engine.engine.AUDIBLE_FAULTS", ("babbles",))
-
-
-@pytest.fixture(scope="module")
-def exact(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    """A random model in float64: a prefill and single steps give the same patches, which are float32."""
-    from conftest import load_random
-
-    return load_random("voxcpm2", tmp_path_factory.mktemp("exact") / "exact", torch.float64)
 
 
 def speak(harness: EngineHarness, name: str, text: str = TEXT, **fields: Any) -> int:
@@ -191,7 +182,7 @@ def test_a_live_text_is_sent_from_memory_until_it_goes_on_otherwise(exact: Loade
     with_memory.assert_nothing_leaked()
 
 
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", range(8))
 def test_random_requests_sound_the_same_with_memory_and_without(
     exact: LoadedModel, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,7 +196,7 @@ def test_random_requests_sound_the_same_with_memory_and_without(
     for harness in (with_memory, without):
         add_voice(harness, "both")
     ends = [REST, "yesterdayitrained", ""]
-    for turn in range(14):
+    for turn in range(10):
         whole = TEXT + chance.choice(ends)
         texts = [whole]
         if chance.random() < 0.7:
@@ -276,7 +267,7 @@ def test_no_more_is_sent_from_memory_than_the_listener_may_be_ahead(
         idle_s = harness.engine.idle_s()
         if idle_s is None:
             break
-        harness.now += idle_s
+        harness.now += idle_s + 1e-6
         harness.engine.step()
     assert np.array_equal(harness.pcm("hit"), harness.pcm("second"))
     assert harness.engine.num_steps == steps

@@ -46,8 +46,9 @@ class Scheduler:
     """Owner of each request's status and deadline.
 
     Args:
-        prepare: lays out a request's input from the text that is known and the patches so far; sets `num_prefill`,
-            `num_kept` and `hashes`. Called when its turn in its context has come, and when it takes in more text.
+        prepare: lays out a request's input from the patches so far and from the text that is known, or, if not
+            `reads_next`, that was read before; sets `num_prefill`, `num_kept` and `hashes`. Called when its turn in its
+            context has come, and when it takes in more text.
         remembered: sends a request's next patch from memory and returns its flags; None: the device must make it.
         cost: estimates the duration of a step.
     """
@@ -325,7 +326,7 @@ class Scheduler:
             context.update_parking(now, self._turn_s())
             if context.holds_back(request) or not self._has_text(request, now):
                 return
-            if self._reads_next(request):
+            if self.reads_next(request):
                 self._lay_out(request)
             flags = self._remembered(request)
             if flags is None:
@@ -337,14 +338,13 @@ class Scheduler:
             reason = self._speak(request, flags, now)
         self._ended.append(self._finish(request, reason))
 
-    def _reads_next(self, request: Request) -> bool:
-        """Return whether the model reads the text that is known before it makes the next patch."""
+    def reads_next(self, request: Request) -> bool:
+        """Return whether the model reads all text that is known before it makes the next patch."""
         return request.num_patches == 0 or request.supply.must_be_read(request.num_patches, self.config)
 
     def _allocate(self, request: Request) -> bool:
-        reads = self._reads_next(request)
-        if request.num_prefill == 0 or (reads and not request.supply.is_read):
-            self._lay_out(request, reads=reads)
+        if request.num_prefill == 0 or (not request.supply.is_read and self.reads_next(request)):
+            self._lay_out(request)
         num_positions = _longest(request)
         if request.num_prefill <= 0 or num_positions > self.config.max_request_positions:
             raise AssertionError(f"prepared a prefill of {request.num_prefill} positions")
@@ -386,11 +386,11 @@ class Scheduler:
         self.num_extensions += 1
         self._give_back(request)
 
-    def _lay_out(self, request: Request, *, reads: bool = True) -> None:
-        """Lay out the input, with all text that is known or with the text that was read before."""
+    def _lay_out(self, request: Request) -> None:
+        reads = self.reads_next(request)
+        self._prepare(request)
         if reads:
             request.supply.read = request.supply.known
-        self._prepare(request)
         request.num_laid_out = request.num_patches
 
     def _give_back(self, request: Request) -> None:
