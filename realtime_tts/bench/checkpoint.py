@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
+from tqdm import tqdm
 
 from realtime_tts.bench.report import write_json
 from realtime_tts.bench.shapes import SHAPES
@@ -48,15 +48,13 @@ def write_random_checkpoint(
     device: torch.device | str = "cpu",
     dtype: str | None = None,
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ModelConfig:
-    """Write one in upstream's layout, which the reference package and others load as well.
+    """Write one in upstream's layout, which the reference package and others load as well. Shows its progress.
 
     Args:
         shape: a name of `SHAPES`.
         device: where values are drawn; the same seed gives others elsewhere.
         dtype: of the language and flow models; None is the shape's own. The VAE is always float32, as published.
-        progress: called with how many values of how many there are.
 
     Raises:
         ConfigError: there is no such shape.
@@ -65,22 +63,20 @@ def write_random_checkpoint(
         raise ConfigError(f"there is no shape {shape!r}; the shapes are {', '.join(SHAPES)}", field="shape")
     raw = {**SHAPES[shape], **({"dtype": dtype} if dtype else {})}
     config = parse_config(raw)
-    model = random_model(config, device, seed, progress)
+    model = random_model(config, device, seed)
     directory.mkdir(parents=True, exist_ok=True)
     save_weights(model, directory)
     write_json(directory / "config.json", raw)
     write_json(directory / "serving.json", _serving(config, shape))
     tokenizer = _train_tokenizer()
     tokenizer.save(str(directory / "tokenizer.json"))
-    specials = {"bos_token": _SPECIAL[1], "eos_token": _SPECIAL[2], "unk_token": _SPECIAL[0]}
+    specials = dict(zip(("unk_token", "bos_token", "eos_token"), _SPECIAL.values(), strict=False))
     # For other packages, which read it through transformers.
     write_json(directory / "tokenizer_config.json", {"tokenizer_class": "LlamaTokenizer", **specials})
     return config
 
 
-def random_model(
-    config: ModelConfig, device: torch.device | str, seed: int, progress: Callable[[int, int], None]
-) -> VoxCPM:
+def random_model(config: ModelConfig, device: torch.device | str, seed: int) -> VoxCPM:
     """On `device`, in the config's dtype, with a VAE in float32. Activations keep about their size from layer to layer.
 
     Its RoPE tables are not filled: it is there to be saved.
@@ -93,16 +89,13 @@ def random_model(
     model.vae = vae
     model = model.to_empty(device=device).requires_grad_(False)
     generator = torch.Generator(device).manual_seed(seed)
-    parameters = dict(model.named_parameters())
-    total, done = sum(parameter.numel() for parameter in parameters.values()), 0
-    for module in model.modules():
+    modules = [module for module in model.modules() if any(True for _ in module.parameters(recurse=False))]
+    for module in tqdm(modules, "random weights", leave=False):
         for name, parameter in module.named_parameters(recurse=False):
             if isinstance(module, (RMSNorm, Snake1d)):
                 parameter.fill_(1.0)
             else:
                 _draw(name, parameter, generator)
-            done += parameter.numel()
-            progress(done, total)
     model.stop_head.weight.zero_()
     return model
 

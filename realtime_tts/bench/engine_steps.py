@@ -71,23 +71,21 @@ class StepMeasurement:
     runs: int
     steps: int | None = None
     cfg: float | None = None
-    split: bool = True
 
 
 @dataclasses.dataclass(kw_only=True)
 class StepRow:
     """Figures of steps by the number of streams. runs: the duration of each step in each run, ms. stages_ms, kernels:
-    of a step; None if they were not measured. observed_ms: duration of a step with the stages' clock running, which
-    costs a little."""
+    of a step; kernels None: on the CPU. observed_ms: duration of a step with the stages' clock running, which costs a
+    little."""
 
     streams: int
-    runs: list[list[float]]
-    memory: dict[str, float]
-    step_ms: Spread
-    p50_ms_of_runs: list[float]
-    times_real_time: float
-    stages_ms: dict[str, float] | None = None
-    observed_ms: float | None = None
+    runs: list[list[float]] = dataclasses.field(default_factory=list)
+    memory: dict[str, float] = dataclasses.field(default_factory=dict)
+    step_ms: Spread = dataclasses.field(default_factory=lambda: Spread.of(()))
+    times_real_time: float = 0.0
+    stages_ms: dict[str, float] = dataclasses.field(default_factory=dict)
+    observed_ms: float = 0.0
     kernels: int | None = None
 
 
@@ -159,7 +157,7 @@ class SteadyStreams:
 def measure_steps(
     subject: Subject, plan: StepMeasurement, progress: Callable[[str], None] = lambda what: None
 ) -> list[StepRow]:
-    """Measure one row per batch, with the split into stages if it is wanted.
+    """Measure one row per batch, and in a run of its own the split into stages.
 
     Args:
         progress: told what comes before each part of the work.
@@ -169,38 +167,26 @@ def measure_steps(
     """
     progress("warming up")
     streams = SteadyStreams(subject, plan)
-    runs: dict[int, list[list[float]]] = {batch: [] for batch in plan.batches}
-    memory: dict[int, dict[str, float]] = {}
+    rows = [StepRow(streams=batch) for batch in plan.batches]
+    num_steps = plan.num_warm + plan.num_steps
     for run in range(plan.runs):
-        for batch in plan.batches:
-            progress(f"{batch} streams, run {run + 1}")
-            subject.forget_peak()
-            streams.start(batch, plan.num_warm + plan.num_steps)
-            runs[batch].append([1000 * streams.step() for _ in range(plan.num_warm + plan.num_steps)][plan.num_warm :])
-            streams.stop()
-            memory[batch] = subject.memory()
-    rows = [_row(batch, runs[batch], memory[batch], subject.patch_s) for batch in plan.batches]
-    if plan.split:
-        del streams  # its memory is needed for the next one
-        progress("warming up, with stages")
-        clock = StageStamps(subject.device)
-        observed = SteadyStreams(subject, plan, clock)
         for row in rows:
-            progress(f"{row.streams} streams, stages")
-            _split(observed, clock, row, plan)
+            progress(f"{row.streams} streams, run {run + 1}")
+            subject.forget_peak()
+            streams.start(row.streams, num_steps)
+            row.runs.append([1000 * streams.step() for _ in range(num_steps)][plan.num_warm :])
+            streams.stop()
+            row.memory = subject.memory()
+    del streams  # its memory is needed for the next one
+    progress("warming up, with stages")
+    clock = StageStamps(subject.device)
+    observed = SteadyStreams(subject, plan, clock)
+    for row in rows:
+        progress(f"{row.streams} streams, stages")
+        row.step_ms = Spread.of([value for run_ms in row.runs for value in run_ms])
+        row.times_real_time = row.streams * 1000 * subject.patch_s / row.step_ms.p50
+        _split(observed, clock, row, plan)
     return rows
-
-
-def _row(batch: int, runs: list[list[float]], memory: dict[str, float], patch_s: float) -> StepRow:
-    step_ms = Spread.of([value for run in runs for value in run])
-    return StepRow(
-        streams=batch,
-        runs=runs,
-        memory=memory,
-        step_ms=step_ms,
-        p50_ms_of_runs=[percentile(run, 50) for run in runs],
-        times_real_time=batch * 1000 * patch_s / step_ms.p50,
-    )
 
 
 def _split(streams: SteadyStreams, clock: StageStamps, row: StepRow, plan: StepMeasurement) -> None:
@@ -216,10 +202,9 @@ def _split(streams: SteadyStreams, clock: StageStamps, row: StepRow, plan: StepM
     row.kernels = _count_kernels(streams)
     streams.stop()
     stages = [stage for stage in STAGES if any(stage in split for split in splits)]
-    if stages:
-        hosts_ms = [wall_ms - sum(split.values()) for wall_ms, split in zip(walls_ms, splits, strict=True)]
-        row.stages_ms = {stage: percentile([split.get(stage, 0.0) for split in splits], 50) for stage in stages}
-        row.stages_ms[HOST] = max(0.0, percentile(hosts_ms, 50))
+    hosts_ms = [wall_ms - sum(split.values()) for wall_ms, split in zip(walls_ms, splits, strict=True)]
+    row.stages_ms = {stage: percentile([split.get(stage, 0.0) for split in splits], 50) for stage in stages}
+    row.stages_ms[HOST] = max(0.0, percentile(hosts_ms, 50))
 
 
 def _count_kernels(streams: SteadyStreams) -> int | None:

@@ -85,25 +85,20 @@ async def speak(
 
     async def barge_in(after_s: float) -> None:
         await asyncio.sleep(after_s)
-        if writing is not None:
-            writing.cancel()
+        tasks[0].cancel()
         spoken.cancelled_at_s = time.monotonic() - due_s
         await socket.send(json.dumps({"type": "cancel", "context_id": context_id}))
 
-    writing = barging = None
+    tasks = [asyncio.create_task(write())]
     try:
-        if token_gap_s:
-            writing = asyncio.create_task(write())
-        else:
-            await write()
         while not spoken.terminal:
             frame = await socket.recv()
             now = time.monotonic() - due_s
             if isinstance(frame, bytes):
                 *_, pts = HEADER.unpack_from(frame)
                 spoken.hear(now, pts / _PTS_RATE_HZ)
-                if cancel_after_s is not None and barging is None:
-                    barging = asyncio.create_task(barge_in(cancel_after_s))
+                if cancel_after_s is not None and len(tasks) == 1:
+                    tasks.append(asyncio.create_task(barge_in(cancel_after_s)))
             else:
                 message = json.loads(frame)
                 # An error of this context means that its text was refused: there is no context, nothing will end it.
@@ -111,7 +106,6 @@ async def speak(
                     spoken.terminal, spoken.ended_s = message, now
                     spoken.error = _error_of(message, spoken)
     finally:
-        tasks = [task for task in (writing, barging) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

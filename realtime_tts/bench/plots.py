@@ -60,7 +60,7 @@ _PLOTS: dict[str, tuple[str, tuple[str, str], Callable[[Any], tuple[float, Curve
     "engine": (
         "streams",
         ("ms a step", "ms a step, by stage"),
-        lambda row: (row.streams, _percentiles(row.step_ms), row.stages_ms or {}),
+        lambda row: (row.streams, _percentiles(row.step_ms), row.stages_ms),
     ),
     "capacity": ("streams at once", ("first audio, ms", "% of streams that stalled"), _search),
     "server": ("streams at once", ("first audio, ms", "% of streams that stalled"), _search),

@@ -22,17 +22,11 @@ _PACKAGES = ("torch", "triton", "flash-attn", "numpy", "websockets", "av")
 
 def document(bench: str, settings: object, subject: dict[str, object], results: object) -> dict[str, object]:
     """Return `results` with what is needed to repeat them: versions, commit, machine, settings."""
-    return {
-        "bench": bench,
-        "taken_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "version": realtime_tts.__version__,
-        "commit": commit(),
-        "machine": machine(),
-        "packages": {name: version for name in _PACKAGES if (version := installed_version(name))},
-        "settings": settings,
-        "subject": subject,
-        "results": results,
-    }
+    taken_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    packages = {name: version for name in _PACKAGES if (version := installed_version(name))}
+    source = {"version": realtime_tts.__version__, "commit": commit(), "machine": machine(), "packages": packages}
+    given = {"settings": settings, "subject": subject}
+    return {"bench": bench, "taken_at": taken_at, **source, **given, "results": results}
 
 
 def machine() -> dict[str, object]:

@@ -40,14 +40,9 @@ def describe_server(target: Target) -> dict[str, object]:
         model = json.loads(text_getter(target.url, target.api_key)("/v1/models"))["data"][0]
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise ConfigError(f"no server answers at {target.url}: {error}", field="url") from error
-    return {
-        "model": model["id"],
-        "device_name": model["device"],
-        "backend": model["attention_backend"],
-        **{name: model[name] for name in ("device", "dtype", "default_steps", "default_cfg")},
-        "session": target.start,
-        "watched": target.watched is not None,
-    }
+    about = {name: model[name] for name in ("device", "dtype", "attention_backend", "default_steps", "default_cfg")}
+    names = {"model": model["id"], "device_name": model["device"]}
+    return {**names, **about, "session": target.start, "watched": target.watched is not None}
 
 
 class ServerLoad:
@@ -86,13 +81,11 @@ class ServerLoad:
         return [1000 * stream.first_s for stream in self._one_by_one(num_streams, cancel_after_s=0.0)]
 
     def _one_by_one(self, num_streams: int, cancel_after_s: float | None = None) -> list[Heard]:
-        target = self._target
-
         async def run() -> list[Heard]:
-            async with await target.open() as socket:
+            texts = [turn(self._target.num_words, seed) for seed in range(num_streams)]
+            async with await self._target.open() as socket:
                 return [
-                    await speak(socket, f"alone-{seed}", turn(target.num_words, seed), cancel_after_s=cancel_after_s)
-                    for seed in range(num_streams)
+                    await speak(socket, f"c{n}", text, cancel_after_s=cancel_after_s) for n, text in enumerate(texts)
                 ]
 
         return asyncio.run(run())
@@ -108,17 +101,10 @@ class ServerLoad:
         busy = sum(arrival.share for arrival in arrivals) * self.turn_s / max(arrivals[-1].at_s, self.turn_s)
         judged_s = [arrival.at_s for arrival in arrivals if arrival.judged]
         window = (min(judged_s, default=0.0), max(judged_s, default=0.0))
-        shares = [
-            Share(
-                dataclasses.replace(target, watched=None),
-                arrivals[number :: target.num_clients],
-                num_open=1 + round(_SPARE_CONNECTIONS * busy / target.num_clients),
-                turn_s=self.turn_s,
-                lasts_s=window[1],
-                deadline_s=deadline_s,
-            )
-            for number in range(target.num_clients)
-        ]
+        num_open = 1 + round(_SPARE_CONNECTIONS * busy / target.num_clients)
+        plain = dataclasses.replace(target, watched=None)
+        parts = [arrivals[number :: target.num_clients] for number in range(target.num_clients)]
+        shares = [Share(plain, part, num_open, self.turn_s, window[1], deadline_s) for part in parts]
         with self._generators(shares) as pipes:
             for pipe in pipes:
                 _receive(pipe)

@@ -65,17 +65,14 @@ class Subject:
 
     def describe(self) -> dict[str, object]:
         """Return a description of the subject, for the record."""
-        model = self.loaded.model
-        return {
-            "model": self.loaded.name,
-            "device": str(self.device),
-            "device_name": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+        model, policy, is_cuda = self.loaded.model, self.loaded.policy, self.device.type == "cuda"
+        device_name = torch.cuda.get_device_name(self.device) if is_cuda else "cpu"
+        machine = {"device": str(self.device), "device_name": device_name, "threads": torch.get_num_threads()}
+        values = {
             "dtype": str(model.dtype).removeprefix("torch."),
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "patch_ms": 1000 * self.patch_s,
-            "default_steps": self.loaded.policy.default_steps,
-            "default_cfg": self.loaded.policy.default_cfg,
-            "threads": torch.get_num_threads(),
-            "load_s": self.load_s,
-            "options": dataclasses.asdict(self.options),
+            "parameters": sum(p.numel() for p in model.parameters()),
         }
+        defaults = {"default_steps": policy.default_steps, "default_cfg": policy.default_cfg}
+        times = {"patch_ms": 1000 * self.patch_s, "load_s": self.load_s}
+        options = dataclasses.asdict(self.options)
+        return {"model": self.loaded.name, **machine, **values, **defaults, **times, "options": options}

@@ -3,6 +3,7 @@ saturated."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -16,8 +17,7 @@ REFUSALS = frozenset({"overloaded", "too_many_sessions", "rate_limited", "draini
 MAX_LATE_MS = 20.0  # a packet: a generator that is later than that, in one of a hundred cases, measures itself
 _FULL = 0.9  # utilisation from which a part counts as saturated
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_BUSY = re.compile(r"^realtime_tts_engine_busy_seconds_total ([0-9.e+-]+)$", re.M)
-_WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.e+]+)$", re.M)
+_METRIC = re.compile(r"^realtime_tts_engine_(busy_seconds_total|workers_ready) ([0-9.e+-]+)$", re.M)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,20 +87,13 @@ def text_getter(url: str, api_key: str | None = None) -> Callable[[str], str]:
 
 def take_sample(watched: Watched) -> Sample | None:
     """Return a sample; None without the figures of /proc."""
+    metrics: dict[str, float] = {}
+    with contextlib.suppress(OSError):
+        metrics = {name: float(value) for name, value in _METRIC.findall(watched.get("/metrics"))}
+    num_workers = int(metrics.get("workers_ready", 1)) or 1
     try:
-        metrics = watched.get("/metrics")
-    except OSError:
-        metrics = ""
-    try:
-        busy_s, all_s = _machine_s()
-        return Sample(
-            at_s=time.monotonic(),
-            processes={pid: spent for pid in descendants(watched.pids) if (spent := _spent(pid)) is not None},
-            engine_busy_s=_metric(_BUSY, metrics),
-            num_workers=int(_metric(_WORKERS, metrics) or 1),
-            machine_busy_s=busy_s,
-            machine_s=all_s,
-        )
+        processes = {pid: spent for pid in descendants(watched.pids) if (spent := _spent(pid)) is not None}
+        return Sample(time.monotonic(), processes, metrics.get("busy_seconds_total"), num_workers, *_machine_s())
     except (OSError, ValueError, IndexError):
         return None
 
@@ -111,30 +104,23 @@ def usage_between(before: Sample | None, after: Sample | None) -> Usage:
         return Usage()
     time_s = after.at_s - before.at_s
     stayed = [(before.processes[pid], late) for pid, late in after.processes.items() if pid in before.processes]
-    gateways = [(early, late) for early, late in stayed if not late.is_worker]
-    workers = [(early, late) for early, late in stayed if late.is_worker]
+    cores: dict[bool, float | None] = {False: None, True: None}  # by `is_worker`
+    for early, late in stayed:
+        cores[late.is_worker] = (cores[late.is_worker] or 0.0) + (late.all_s - early.all_s) / time_s
+    loops = [(late.main_thread_s - early.main_thread_s) / time_s for early, late in stayed if not late.is_worker]
     engine = None
     if before.engine_busy_s is not None and after.engine_busy_s is not None:
         engine = max(0.0, after.engine_busy_s - before.engine_busy_s) / time_s / max(1, after.num_workers)
     machine_s = after.machine_s - before.machine_s
-    return Usage(
-        event_loop=max(((late.main_thread_s - early.main_thread_s) / time_s for early, late in gateways), default=None),
-        gateway_cores=sum(late.all_s - early.all_s for early, late in gateways) / time_s if gateways else None,
-        worker_cores=sum(late.all_s - early.all_s for early, late in workers) / time_s if workers else None,
-        engine=engine,
-        machine=(after.machine_busy_s - before.machine_busy_s) / machine_s if machine_s else None,
-    )
+    machine = (after.machine_busy_s - before.machine_busy_s) / machine_s if machine_s else None
+    return Usage(max(loops, default=None), cores[False], cores[True], engine=engine, machine=machine)
 
 
 def descendants(pids: Sequence[int]) -> list[int]:
     """Return these processes and all their running descendants."""
-    found: list[int] = []
-    coming = list(pids)
-    while coming:
-        pid = coming.pop()
-        if pid not in found:
-            found.append(pid)
-            coming += children(pid)
+    found = list(dict.fromkeys(pids))
+    for pid in found:  # which grows
+        found += [child for child in children(pid) if child not in found]
     return found
 
 
@@ -167,11 +153,6 @@ def _machine_s() -> tuple[float, float]:
     fields = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
     idle = fields[3] + fields[4]
     return (sum(fields) - idle) / _TICKS_PER_S, sum(fields) / _TICKS_PER_S
-
-
-def _metric(pattern: re.Pattern[str], text: str) -> float | None:
-    match = pattern.search(text)
-    return float(match.group(1)) if match else None
 
 
 def name_limit(usage: Usage, errors: Mapping[str, int]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from realtime_tts.bench.capacity import Capacity
-from realtime_tts.bench.figures import Spread
+from realtime_tts.bench.figures import Spread, percentile
 from realtime_tts.bench.load_result import LoadResult
 from realtime_tts.bench.report import figure, percent, table
 from realtime_tts.bench.streams import GAVE_UP
@@ -25,15 +25,15 @@ def _range(values: Sequence[float]) -> str:
 
 def engine_table(rows: Sequence[StepRow]) -> str:
     """Return steps by the number of streams; stages in ms."""
-    stages = list(dict.fromkeys(stage for row in rows for stage in row.stages_ms or ()))
+    stages = list(dict.fromkeys(stage for row in rows for stage in row.stages_ms))
     kernels = ["kernels"] if any(row.kernels for row in rows) else []
     header = ["streams", "p50 ms", "p95", "p99", "runs' p50", *stages, *kernels, "× real time", "MiB"]
     lines = [
         [
             str(row.streams),
             *_percentiles(row.step_ms),
-            _range(row.p50_ms_of_runs),
-            *(figure((row.stages_ms or {}).get(stage)) for stage in stages),
+            _range([percentile(run_ms, 50) for run_ms in row.runs]),
+            *(figure(row.stages_ms.get(stage)) for stage in stages),
             *(str(row.kernels) for _ in kernels),
             figure(row.times_real_time),
             figure(row.memory.get("peak_mib", row.memory["rss_mib"])),

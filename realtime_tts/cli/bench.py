@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import gc
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -156,20 +155,10 @@ def checkpoint(directory: Path, shape: str, dtype: str | None, device: str, seed
     """
     if (directory / "config.json").exists() and not force:
         raise ConfigError(f"there is a checkpoint in {directory} already; --force writes over it", field="directory")
-    from tqdm import tqdm
-
     from realtime_tts.bench.checkpoint import write_random_checkpoint
     from realtime_tts.engine.setup import choose_device
 
-    with tqdm(desc=shape, unit=" values", unit_scale=True) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        write_random_checkpoint(
-            directory, shape, device=choose_device(device), dtype=dtype, seed=seed, progress=progress
-        )
+    write_random_checkpoint(directory, shape, device=choose_device(device), dtype=dtype, seed=seed)
     size = sum(path.stat().st_size for path in directory.iterdir())
     click.echo(f"{directory}: {size / 1e6:,.0f} MB")
 
@@ -178,7 +167,6 @@ def checkpoint(directory: Path, shape: str, dtype: str | None, device: str, seed
     _option("--batches", _numbers, ((1, 2, 4, 8), _STREAMS_ON_GPU), "Streams at once.", metavar="N,N,…"),
     _option("--num-steps", _COUNT, (30, 60), "Steps measured in each run."),
     _option("--runs", _COUNT, 3),
-    click.option("--split/--no-split", default=True, help="Also measure the stages of a step, in a run of its own."),
     *_ENGINE,
 )
 def engine(is_cpu: bool, **options: Any) -> _Measured:
@@ -325,15 +313,9 @@ def load(
     driver.measure_turn()
     rate_per_s = rate or (streams or 0.0) / driver.turn_s
     plan = OpenLoad(rate_per_s, driver.turn_s, seconds, rate is None, barge_ins)
-    with tqdm(
-        total=round(plan.end_s), unit="s", leave=False, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}"
-    ) as bar:
-
-        def on_now(now: Counter[str]) -> None:
-            bar.set_description_str(f"{now['running']} speak, {now['ended']} have ended, {now['errors']} errors", False)
-            bar.update(min(round(bar.format_dict["elapsed"]), bar.total) - bar.n)
-
-        driver.on_now = on_now
+    told = "{0[running]} speak, {0[ended]} have ended, {0[errors]} errors"
+    with tqdm(leave=False, bar_format=f"{{desc}}, {{elapsed}} of about {plan.end_s:.0f} s") as bar:
+        driver.on_now = lambda now: bar.set_description_str(told.format(now))
         result = load_result(driver.open_loop(plan.arrivals(seed)), plan, driver.cost)
     return _Measured(load_table(result), {**dataclasses.asdict(plan), "seed": seed}, subject, result, bool(result.void))
 
