@@ -64,7 +64,7 @@ def starter_voice_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
             yield f"http://127.0.0.1:{server.port}/"
 
 
-@pytest.fixture(params=["scripted", "starter-voice"])
+@pytest.fixture(params=["scripted", pytest.param("starter-voice", marks=pytest.mark.slow)])
 def any_page(
     chromium: webdriver.Chrome, starter_voice_url: str, gateway: FakeGateway, request: pytest.FixtureRequest
 ) -> Iterator[PlaygroundPage]:

@@ -161,7 +161,7 @@ async def test_a_worker_killed_or_stopped_in_mid_speech_is_replaced_and_speaks(
 async def test_sigterm_has_a_worker_leave_when_its_contexts_are_closed_and_a_second_one_at_once(
     client: EngineClient,
 ) -> None:
-    stream = speak(client, LONG * 3)
+    stream = speak(client, LONG)
     await anext(stream)
     (pid,) = worker_pids(client)
     os.kill(pid, signal.SIGTERM)
@@ -184,7 +184,7 @@ async def test_sigterm_has_a_worker_leave_when_its_contexts_are_closed_and_a_sec
 
 async def a_second_sigterm_waits_for_what_runs_alone(client: EngineClient) -> None:
     """And for no context."""
-    stream = speak(client, LONG * 3, "new")
+    stream = speak(client, LONG, "new")
     await anext(stream)
     (pid,) = worker_pids(client)
     os.kill(pid, signal.SIGTERM)
