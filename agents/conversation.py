@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from hold_policy import HoldPolicy
 from realtime_tts_client import Context, ContextClosed, Packet, Session
 from script import ANSWERS, TOKENS_PER_SECOND, tokens
 from speech_detector import SpeechDetector
 
 logger = logging.getLogger("conversation")
-
-DECIDE_MS = 500.0  # a sound of the caller that lasts so long is an interruption; a shorter one may be a nod ("mhm")
 
 History = list[dict[str, str]]
 Answer = Callable[[History], AsyncIterator[str]]
@@ -75,7 +74,7 @@ class Conversation(ABC):
         self._speaking: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._changing: asyncio.Task[None] | None = None  # the last hold or release
-        self._is_held = False
+        self._policy = HoldPolicy()
 
     # ---- methods of the line -------------------------------------------------------------------------------------
 
@@ -127,15 +126,17 @@ class Conversation(ABC):
 
         At a sound the bot is held at the end of its word. A longer sound interrupts it; after a short one it goes on.
         """
-        for change in self._detector.feed(samples):
-            if change == "started":
-                self._hold()
-            elif self._is_held:
-                self._release()
-            else:
-                self._begin_turn(asked="(speech)")
-        if self._is_held and self._detector.loud_ms >= DECIDE_MS:
+        changes = self._detector.feed(samples)
+        turn = self.turn if self.turn is not None and not self.turn.is_over else None
+        action = self._policy.update(self._detector, bot_speaks=turn is not None)
+        if turn is not None and action == "hold":
+            self._change(self._hold_turn(turn))
+        elif turn is not None and action == "release":
+            self._change(self._release_turn(turn))
+        elif action == "cancel":
             self.interrupt()
+        if "stopped" in changes and not self._policy.is_nod:
+            self._begin_turn(asked="(speech)")
 
     def _played(self, turn: Turn, played_ms: float) -> None:
         turn.played_ms = played_ms
@@ -179,16 +180,6 @@ class Conversation(ABC):
         except ConnectionError:
             turn.context.cancel_nowait()
 
-    def _hold(self) -> None:
-        if self.turn is not None and not self.turn.is_over:
-            self._is_held = True
-            self._change(self._hold_turn(self.turn))
-
-    def _release(self) -> None:
-        self._is_held = False
-        if self.turn is not None and not self.turn.is_over:
-            self._change(self._release_turn(self.turn))
-
     def _change(self, change: Coroutine[Any, Any, None]) -> None:
         """Run a hold or a release after the one before."""
         self._changing = asyncio.get_running_loop().create_task(self._change_after(self._changing, change))
@@ -215,7 +206,6 @@ class Conversation(ABC):
 
     def interrupt(self) -> None:
         """Stop playback, then record the text that was heard."""
-        self._is_held = False
         turn = self.turn
         if turn is None or turn.is_over:
             return

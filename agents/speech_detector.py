@@ -34,6 +34,11 @@ class SpeechDetector:
         """Duration of the sound that is being heard, without the quiet after it; 0 while nobody speaks."""
         return self.changed_ms - self._against_ms if self.speaking else 0.0
 
+    @property
+    def quiet_ms(self) -> float:
+        """Duration of the quiet after the last sound."""
+        return self._against_ms if self.speaking else self.changed_ms
+
     def feed(self, samples: npt.NDArray[np.int16]) -> list[Literal["started", "stopped"]]:
         """Process any number of mono samples. Return the changes, in order."""
         self._pending = np.concatenate([self._pending, samples])
