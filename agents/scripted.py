@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from hold_policy import DECIDE_MS
 from livekit import rtc
 from livekit.agents import llm, stt, utils, vad
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, NOT_GIVEN, APIConnectOptions, NotGivenOr
@@ -90,7 +91,7 @@ class _Answer(llm.LLMStream):
 
 
 class UncomprehendingSTT(stt.STT[Any]):
-    """Recogniser whose transcript gives only the duration of the speech."""
+    """Recogniser whose transcript gives only the duration of the speech; a sound as short as a nod has none."""
 
     def __init__(self) -> None:
         super().__init__(capabilities=stt.STTCapabilities(streaming=False, interim_results=False))
@@ -102,7 +103,12 @@ class UncomprehendingSTT(stt.STT[Any]):
         language: NotGivenOr[str] = NOT_GIVEN,
         conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
     ) -> stt.SpeechEvent:
-        text = f"(speech of {utils.audio.calculate_audio_duration(buffer):.1f} seconds)"
+        frame = utils.merge_frames(buffer)
+        detector, loud_ms = SpeechDetector(frame.sample_rate), 0.0
+        for window in np.split(np.frombuffer(frame.data, np.int16), range(0, len(frame.data), frame.sample_rate // 50)):
+            detector.feed(window)
+            loud_ms = max(loud_ms, detector.loud_ms)
+        text = f"(speech of {frame.duration:.1f} seconds)" if loud_ms >= DECIDE_MS else ""
         heard = stt.SpeechData(language="en", text=text)  # type: ignore[arg-type]
         return stt.SpeechEvent(stt.SpeechEventType.FINAL_TRANSCRIPT, alternatives=[heard])
 

@@ -23,6 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # for any way of starting this file
 
+from hold_policy import QUIET_MS
 from livekit.agents import (
     Agent,
     AgentServer,
@@ -37,6 +38,7 @@ from livekit.agents.voice.io import PlaybackProgressedEvent
 from livekit.plugins import realtime_tts
 from script import TOKENS_PER_SECOND
 from scripted import LoudnessVAD, ScriptedLLM, UncomprehendingSTT
+from speech_detector import START_MS
 
 logger = logging.getLogger("voice_agent")
 
@@ -188,11 +190,12 @@ async def converse(job: JobContext) -> None:
         turn_handling={
             "turn_detection": "vad",
             "endpointing": {"min_delay": 0.3},
-            # False interruptions can only be detected with a recogniser; with one, LiveKit's defaults apply.
+            # A sound pauses the agent; words interrupt it, and after a sound without words it goes on.
             "interruption": {
                 "mode": "vad",
-                "min_duration": 0.2,
-                "resume_false_interruption": OPTIONS.stt != "scripted",
+                "min_duration": START_MS / 1000,
+                "resume_false_interruption": True,
+                "false_interruption_timeout": QUIET_MS / 1000,
             },
         },
     )
@@ -208,6 +211,10 @@ async def converse(job: JobContext) -> None:
     @session.on("agent_state_changed")
     def note_agent(event: Any) -> None:
         journal.note("agent", state=event.new_state)
+
+    @session.on("agent_false_interruption")
+    def note_nod(event: Any) -> None:
+        journal.note("nod", resumed=event.resumed)
 
     @session.on("user_state_changed")
     def note_user(event: Any) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from livekit import rtc
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
@@ -19,12 +22,20 @@ class Loudspeaker(io.AudioOutput):
 
     def __init__(self) -> None:
         super().__init__(label="loudspeaker", capabilities=io.AudioOutputCapabilities(pause=True), sample_rate=RATE_HZ)
-        self.taken_s = 0.0
-        self.num_cleared = 0
+        self.samples: list[int] = []
+        self.num_cleared = self.num_pauses = self.num_resumes = 0
+        self.on_taken: Callable[[], None] = lambda: None
 
     async def capture_frame(self, frame: rtc.AudioFrame) -> None:
         await super().capture_frame(frame)
-        self.taken_s += frame.duration
+        self.samples += np.frombuffer(frame.data, np.int16).tolist()
+        self.on_taken()
+
+    def pause(self) -> None:
+        self.num_pauses += 1
+
+    def resume(self) -> None:
+        self.num_resumes += 1
 
     def flush(self) -> None:
         super().flush()
@@ -116,6 +127,107 @@ async def test_a_turn_that_was_heard_whole_is_left_as_it_is(output: HeardOutput,
     speaker.on_playback_finished(playback_position=1.2, interrupted=False, synchronized_transcript="all of it")
     event = await output.wait_for_playout()
     assert (event.synchronized_transcript, event.interrupted) == ("all of it", False)
+
+
+# ---- pauses ----------------------------------------------------------------------------------------------------------
+
+
+def ramp(start: int, *words: tuple[str, float, float]) -> rtc.AudioFrame:
+    """40 ms, whose samples count on from `start`."""
+    num_samples = RATE_HZ // 25
+    made = frame(num_samples / RATE_HZ, *words)
+    counted = np.arange(start, start + num_samples).astype(np.int16)
+    return rtc.AudioFrame(counted.tobytes(), RATE_HZ, 1, num_samples, userdata=made.userdata)
+
+
+async def capture(output: HeardOutput, duration_s: float) -> None:
+    """Give a turn of `WORDS`, all of them with the first frame, as a session does."""
+    try:
+        for start in range(0, round(duration_s * RATE_HZ), RATE_HZ // 25):
+            await output.capture_frame(ramp(start, *(() if start else WORDS)))
+    finally:
+        output.flush()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async def poll() -> None:
+        while not condition():
+            await asyncio.sleep(0.002)
+
+    await asyncio.wait_for(poll(), 20)
+
+
+def pause_at(output: HeardOutput, speaker: Loudspeaker, position_s: float, *, resume_next: bool = False) -> None:
+    """Pause once the loudspeaker was given so much. `resume_next`: resume when it is given more."""
+
+    def look() -> None:
+        if len(speaker.samples) >= position_s * RATE_HZ:
+            speaker.on_taken = resume if resume_next else lambda: None
+            output.pause()
+
+    def resume() -> None:
+        speaker.on_taken = lambda: None
+        output.resume()
+
+    speaker.on_taken = look
+
+
+@pytest.mark.parametrize(("given_s", "end_s"), [(0.04, 0.3), (0.28, 0.3), (0.32, 0.5), (0.6, 1.0), (1.08, 1.08)])
+async def test_a_pause_begins_where_the_word_ends_and_nothing_is_lost(
+    output: HeardOutput, speaker: Loudspeaker, given_s: float, end_s: float
+) -> None:
+    pause_at(output, speaker, given_s)
+    giving = asyncio.create_task(capture(output, 1.2))
+    await until(lambda: speaker.num_pauses)
+    assert len(speaker.samples) == end_s * RATE_HZ
+    assert not giving.done()
+    assert speaker.num_resumes == 0
+    output.resume()
+    await giving
+    assert speaker.num_resumes == 1
+    assert speaker.samples == list(range(round(1.2 * RATE_HZ)))
+
+
+async def test_a_turn_that_is_paused_before_its_first_word_waits(output: HeardOutput, speaker: Loudspeaker) -> None:
+    output.pause()
+    giving = asyncio.create_task(capture(output, 0.2))
+    await until(lambda: speaker.num_pauses)
+    assert speaker.samples == []
+    output.resume()
+    await giving
+    assert speaker.samples == list(range(RATE_HZ // 5))
+
+
+async def test_a_resume_before_the_word_has_ended_pauses_nothing(output: HeardOutput, speaker: Loudspeaker) -> None:
+    pause_at(output, speaker, 0.04, resume_next=True)
+    await capture(output, 0.4)
+    assert (speaker.num_pauses, speaker.num_resumes) == (0, 1)
+    assert speaker.samples == list(range(round(0.4 * RATE_HZ)))
+
+
+async def test_what_was_heard_of_a_paused_turn_ends_with_the_word(output: HeardOutput, speaker: Loudspeaker) -> None:
+    """LiveKit cancels the task that gives the audio, then clears the output, then resumes it."""
+    pause_at(output, speaker, 0.32)
+    giving = asyncio.create_task(capture(output, 1.2))
+    await until(lambda: speaker.num_pauses)
+    giving.cancel()
+    await asyncio.gather(giving, return_exceptions=True)
+    output.clear_buffer()
+    speaker.on_playback_finished(playback_position=0.5, interrupted=True)
+    assert (await output.wait_for_playout()).synchronized_transcript == "Hello, dear"
+    next_turn = asyncio.create_task(capture(output, 0.2))
+    await until(lambda: speaker.num_pauses == 2)  # still paused: not a sample of the next turn
+    assert len(speaker.samples) == RATE_HZ // 2
+    output.resume()
+    await next_turn
+
+
+async def test_an_output_that_cannot_pause_gets_all_at_once(speaker: Loudspeaker) -> None:
+    speaker._capabilities = io.AudioOutputCapabilities(pause=False)
+    output = HeardOutput(speaker)
+    for _ in range(3):
+        await asyncio.wait_for(output.capture_frame(frame(60.0)), 10)
+    assert len(speaker.samples) == 180 * RATE_HZ
 
 
 async def test_audio_without_words_keeps_livekits_own_account(

@@ -72,8 +72,9 @@ async def test_the_detector_by_loudness_tells_livekit_when_speech_begins_and_end
 
 
 async def test_the_ear_hears_how_long_it_was() -> None:
-    event = await UncomprehendingSTT().recognize(frames((1500, 100)))
-    assert event.alternatives[0].text == "(speech of 1.5 seconds)"
+    for for_ms, text in ((1000, "(speech of 1.5 seconds)"), (300, "")):
+        event = await UncomprehendingSTT().recognize(frames((100, 20), (for_ms, 3000), (400, 20)))
+        assert event.alternatives[0].text == text
 
 
 @pytest.mark.parametrize(("kind", "name"), [("STT", "unknown-plugin"), ("LLM", "realtime_tts")])

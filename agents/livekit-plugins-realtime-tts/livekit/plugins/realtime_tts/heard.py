@@ -1,7 +1,8 @@
-"""History of interrupted turns: it keeps the words that were heard."""
+"""History of interrupted turns, which keeps the words that were heard, and pauses at the end of a word."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,13 +16,16 @@ from .log import logger
 
 # Times are rounded (to milliseconds, to samples): a word that ends where the audio was cut counts as heard.
 TOLERANCE_S = 0.002
+# Audio given to an output that can pause, ahead of its playback: as much as LiveKit's own room output queues.
+AHEAD_S = 0.2
 
 
 class HeardOutput(io.AudioOutput):
-    """Audio output in front of a session's own output that determines which words were heard.
+    """Audio output in front of a session's own output that determines which words were heard and pauses between words.
 
     LiveKit by itself keeps the transcript shown so far, which it paces by the number of syllables. Here a word counts
-    once its measured end was played.
+    once its measured end was played. A pause of LiveKit's room output cuts the word and discards what is queued. Here
+    the output has only `AHEAD_S` of audio, and in a pause nothing after the end of the word that this audio ends in.
     """
 
     def __init__(self, next_in_chain: io.AudioOutput) -> None:
@@ -31,6 +35,11 @@ class HeardOutput(io.AudioOutput):
             capabilities=io.AudioOutputCapabilities(pause=True),
         )
         self._pieces: list[tuple[str, float]] = []  # text, end in seconds of playback
+        self._starts_s: list[float] = []
+        self._stop_s: float | None = None  # where a pause begins
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self._played_out_at = 0.0  # when the output has played all that it was given
         self._captured_s = 0.0
         self._reached_s = 0.0
         self._offset_s = 0.0  # start of the stream whose words arrive now
@@ -49,9 +58,45 @@ class HeardOutput(io.AudioOutput):
     async def capture_frame(self, frame: rtc.AudioFrame) -> None:
         for piece in frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, ()):
             self._take(piece)
+        while self.can_pause and (frame_s := await self._wait_for_room(frame.duration)) < frame.duration:
+            num_samples = max(0, round(frame_s * frame.sample_rate))
+            if num_samples > 0:
+                await self._give(_part(frame, 0, num_samples))
+            frame = _part(frame, num_samples, frame.samples_per_channel)
+        await self._give(frame)
+
+    async def _give(self, frame: rtc.AudioFrame) -> None:
         await super().capture_frame(frame)
-        await self._next.capture_frame(frame)
         self._captured_s += frame.duration
+        await self._next.capture_frame(frame)
+        now = asyncio.get_running_loop().time()
+        self._played_out_at = max(self._played_out_at, now) + frame.duration
+
+    async def _wait_for_room(self, duration_s: float) -> float:
+        """Wait while the output has enough audio, and during a pause. Return the duration that it can be given, at most
+        `duration_s`."""
+        await self._sleep_until(self._played_out_at - AHEAD_S)
+        if self._stop_s is not None and self._stop_s <= self._captured_s + TOLERANCE_S:
+            await self._sleep_until(self._played_out_at)
+            if self._stop_s is not None:
+                super().pause()
+            await self._resumed.wait()
+        return duration_s if self._stop_s is None else min(duration_s, self._stop_s - self._captured_s)
+
+    async def _sleep_until(self, at: float) -> None:
+        await asyncio.sleep(max(0.0, at - asyncio.get_running_loop().time()))
+
+    def pause(self) -> None:
+        self._resumed.clear()
+        self._stop_s = self._captured_s
+        for start_s, (_, end_s) in zip(self._starts_s, self._pieces, strict=True):
+            if start_s + TOLERANCE_S < self._captured_s < end_s:
+                self._stop_s = end_s
+
+    def resume(self) -> None:
+        self._stop_s = None
+        self._resumed.set()
+        super().resume()
 
     def flush(self) -> None:
         super().flush()
@@ -80,7 +125,8 @@ class HeardOutput(io.AudioOutput):
         )
 
     def _begin(self) -> None:
-        self._pieces = []
+        self._pieces, self._starts_s = [], []
+        self._stop_s = None if self._stop_s is None else 0.0
         self._captured_s = self._reached_s = self._offset_s = self._last_s = 0.0
 
     def _take(self, piece: object) -> None:
@@ -89,7 +135,15 @@ class HeardOutput(io.AudioOutput):
         if piece.start_time < self._last_s:  # of another stream, whose times start at zero again
             self._offset_s = self._captured_s
         self._last_s = piece.start_time
+        self._starts_s.append(self._offset_s + piece.start_time)
         self._pieces.append((str(piece), self._offset_s + piece.end_time))
+
+
+def _part(frame: rtc.AudioFrame, start: int, end: int) -> rtc.AudioFrame:
+    """Return the samples of a frame from `start` to `end`."""
+    data = frame.data[start * frame.num_channels : end * frame.num_channels]
+    userdata = frame.userdata if start == 0 else {}
+    return rtc.AudioFrame(bytes(data), frame.sample_rate, frame.num_channels, end - start, userdata=userdata)
 
 
 def heard_text(pieces: Sequence[tuple[str, float]], position_s: float) -> str:
