@@ -18,6 +18,8 @@ from pipecat.frames.frames import (
     MetricsFrame,
     TTSTextFrame,
     TTSUpdateSettingsFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
 )
 from pipecat.metrics.metrics import TTFBMetricsData, TTSUsageMetricsData
 from pipecat.utils.errors import ErrorCategory
@@ -208,6 +210,114 @@ async def test_metrics_tell_the_first_byte_and_the_characters() -> None:
         waits = [datum.value for datum in data if isinstance(datum, TTFBMetricsData) and datum.value > 0]
         assert (usage.value, usage.model) == (8, "m")
         assert len(waits) == 1
+
+
+# ---- sounds of the user ----------------------------------------------------------------------------------------------
+
+WORD_MS = 150  # ends inside a packet
+LINE = "one two three four five six seven eight."
+NUM_WORDS = 8
+
+
+class HeldVoice(Voice):
+    """Speaks a ramp, and goes on where it is told to. `is_slow`: it never ends its first context."""
+
+    def __init__(self, from_ms: float | None = None, is_slow: bool = False) -> None:
+        super().__init__()
+        self.from_ms, self.is_slow = from_ms, is_slow
+        self.asked: list[str] = []
+        self.held_ms = 0.0
+
+    async def handle(self, connection: Connection, message: dict[str, Any]) -> None:
+        if message["type"] in ("hold", "release", "cancel"):
+            self.asked.append(message["type"])
+        if message["type"] == "hold":
+            self.held_ms = message["played_ms"]
+        if message["type"] == "release":
+            from_ms = self.held_ms if self.from_ms is None else self.from_ms
+            await connection.send("context.released", context_id=message["context_id"], from_ms=from_ms)
+        else:
+            await super().handle(connection, message)
+
+    async def speak(self, connection: Connection, context_id: str, last_sequence: int) -> None:
+        number, sequence, position = self.numbers[context_id], 1, 0
+        words = [
+            {"text": word, "start": LINE.index(word), "end": LINE.index(word) + len(word)} for word in LINE.split()
+        ]
+        for index, word in enumerate(words):
+            times = {"start_ms": index * WORD_MS, "end_ms": (index + 1) * WORD_MS}
+            await connection.send(
+                "words", context_id=context_id, sequence=sequence, timing="measured", words=[word | times]
+            )
+            sequence += 1
+            while position * 20 < (index + 1) * WORD_MS:
+                await connection.audio(sequence, position, number)
+                sequence, position = sequence + 1, position + 1
+        if number > 1 or not self.is_slow:
+            await connection.done(context_id, sequence, position, len(LINE))
+
+
+def silence_at(samples: np.ndarray) -> np.ndarray:
+    """Places of inserted silence: the ramp's only zero is its first sample."""
+    zeros = np.flatnonzero(samples == 0)
+    return zeros[zeros > 0]
+
+
+@pytest.mark.parametrize("from_ms", [None, 0.0], ids=["word", "clause"])
+async def test_after_a_nod_it_goes_on_where_the_server_says(from_ms: float | None) -> None:
+    voice = HeldVoice(from_ms)
+    async with scripted(voice) as (url, _), talking(url, hold_while_user_speaks=True) as talk:
+        await talk.answer(LINE)
+        await talk.until(lambda: len(talk.samples) > 0)
+        await talk.put(VADUserStartedSpeakingFrame())
+        await talk.until(lambda: len(silence_at(talk.samples)))
+        await talk.put(VADUserStoppedSpeakingFrame())
+        await talk.until_stopped()
+        silence = silence_at(talk.samples)
+        held = round(voice.held_ms * RATE_HZ / 1000)
+        assert voice.held_ms in [(word + 1) * WORD_MS for word in range(NUM_WORDS)]
+        assert silence[0] == held
+        whole = np.arange(NUM_WORDS * WORD_MS * RATE_HZ // 1000)
+        again = whole[held if from_ms is None else 1 :]
+        assert np.array_equal(talk.samples[talk.samples > 0], np.concatenate([whole[1:held], again]))
+        words = talk.of(TTSTextFrame)
+        assert [word.text for word in words] == LINE.split()
+        num_held = round(voice.held_ms / WORD_MS)
+        moved_s = len(silence) / RATE_HZ + (0.0 if from_ms is None else voice.held_ms / 1000)
+        gap_s = (words[num_held].pts - words[num_held - 1].pts) / 1e9 - WORD_MS / 1000
+        assert gap_s >= moved_s - 0.001  # later on a slow machine
+        assert voice.asked == ["hold", "release"]
+        assert talk.errors == []
+
+
+async def test_an_interruption_while_it_is_held_cancels_and_the_words_heard_are_told() -> None:
+    voice = HeldVoice(is_slow=True)
+    async with scripted(voice) as (url, _), talking(url, hold_while_user_speaks=True) as talk:
+        await talk.answer(LINE)
+        await talk.until(lambda: len(talk.samples) > 0)
+        await talk.put(VADUserStartedSpeakingFrame())
+        await talk.until(lambda: len(silence_at(talk.samples)))
+        await talk.interrupt()
+        await talk.until(lambda: voice.asked == ["hold", "cancel"])
+        heard = [word.text for word in talk.of(TTSTextFrame)]
+        assert heard == LINE.split()[: round(voice.held_ms / WORD_MS)]
+        await talk.put(VADUserStoppedSpeakingFrame())
+        await talk.answer(LINE)
+        await talk.until_stopped()
+        assert [word.text for word in talk.of(TTSTextFrame)] == heard + LINE.split()
+
+
+async def test_a_sound_between_turns_holds_nothing() -> None:
+    voice = HeldVoice()
+    async with scripted(voice) as (url, _), talking(url, hold_while_user_speaks=True) as talk:
+        await talk.put(VADUserStartedSpeakingFrame(), VADUserStoppedSpeakingFrame())
+        await talk.answer(LINE)
+        await talk.answer(LINE)
+        await talk.until_stopped(2)
+        await talk.put(VADUserStartedSpeakingFrame(), VADUserStoppedSpeakingFrame())
+        ramp_ = np.arange(NUM_WORDS * WORD_MS * RATE_HZ // 1000)
+        assert np.array_equal(talk.samples, np.concatenate([ramp_, ramp_]))
+        assert voice.asked == []
 
 
 def test_a_gap_moves_what_comes_after_it() -> None:

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import os
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from loguru import logger
-from pipecat.frames.frames import CancelFrame, EndFrame, Frame, TTSAudioRawFrame, TTSStoppedFrame
-from pipecat.processors.frame_processor import FrameProcessorSetup
+from pipecat.frames.frames import (
+    CancelFrame,
+    EndFrame,
+    Frame,
+    TTSAudioRawFrame,
+    TTSStoppedFrame,
+    VADUserStartedSpeakingFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessorSetup
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TextAggregationMode, TTSService
 from pipecat.transcriptions.language import Language
 from pipecat.utils.tracing.service_decorators import traced_tts
 from pipecat.utils.types import NOT_GIVEN, NotGiven
-from realtime_tts_client import AudioFormat, ConnectionLost, Context, RealtimeTTSError, Session, Word, connect
+from realtime_tts_client import AudioFormat, ConnectionLost, Context, Packet, RealtimeTTSError, Session, Word, connect
 
 from pipecat_realtime_tts.errors import category_of
 from pipecat_realtime_tts.spelling import Spelling, is_written_without_spaces
@@ -28,6 +39,7 @@ PACKET_MS = 20
 NUM_CHANNELS = 1
 # A language model may pause within a turn; the turn is cancelled only after this time.
 STALLED_TURN_S = 120.0
+AHEAD_S = 0.2  # audio given to a pipeline that can be held, ahead of its playback
 
 
 @dataclass
@@ -60,12 +72,20 @@ class _Turn:
     """A turn: its context on the server, once open, and the task that reads its audio.
 
     Attributes:
+        before: the task of the turn before, whose audio is forwarded first.
+        timeline: playback of what was forwarded.
+        holding: holds the turn until the user is quiet, and lets it go on.
+        given_ms: position up to which its audio was forwarded.
         failed: speech has ended with an error, or could not start.
         error: the first error, which was reported; later text of the turn is dropped.
     """
 
     context: Context | None = None
     listening: asyncio.Task[None] | None = None
+    before: asyncio.Task[None] | None = None
+    timeline: Timeline = field(default_factory=Timeline)
+    holding: asyncio.Task[None] | None = None
+    given_ms: float = 0.0
     text_ended: bool = False
     failed: bool = False
     error: RealtimeTTSError | None = None
@@ -87,6 +107,7 @@ class RealtimeTTSService(TTSService):
         api_key: str | None = None,
         sample_rate: int | None = None,
         settings: RealtimeTTSSettings | None = None,
+        hold_while_user_speaks: bool = False,
         **kwargs: Any,
     ) -> None:
         """Initialize the service.
@@ -97,6 +118,8 @@ class RealtimeTTSService(TTSService):
             api_key: If the server requires one. Default: the environment variable REALTIME_TTS_API_KEY.
             sample_rate: Sample rate of the audio, Hz. Default: the pipeline's.
             settings: Speech settings.
+            hold_while_user_speaks: Hold the speech at the end of a word when voice activity detection reports the user,
+                and go on when it reports quiet, unless Pipecat interrupts meanwhile.
             **kwargs: Additional arguments passed to the parent service.
         """
         complete = RealtimeTTSSettings(
@@ -118,6 +141,9 @@ class RealtimeTTSService(TTSService):
         self._session: Session | None = None
         self._opening = asyncio.Lock()
         self._turns: dict[str, _Turn] = {}  # by Pipecat's context id
+        self._holds = hold_while_user_speaks
+        self._last_listening: asyncio.Task[None] | None = None
+        self._user_is_quiet = asyncio.Event()
 
     def can_generate_metrics(self) -> bool:
         """Return True: metrics are reported."""
@@ -154,6 +180,18 @@ class RealtimeTTSService(TTSService):
         """Release the connection."""
         await super().cleanup()
         await self._disconnect()
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        """Process a frame; hold the turn that is heard while the user speaks."""
+        await super().process_frame(frame, direction)
+        if isinstance(frame, VADUserStartedSpeakingFrame) and self._holds:
+            self._user_is_quiet.clear()
+            context_id = self.get_active_audio_context_id() or ""
+            turn = self._turns.get(context_id)
+            if turn is not None and turn.context is not None and (turn.holding is None or turn.holding.done()):
+                turn.holding = self.create_task(self._hold(turn, turn.context, context_id), name="holding")
+        elif isinstance(frame, VADUserStoppedSpeakingFrame):
+            self._user_is_quiet.set()
 
     @traced_tts
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
@@ -234,14 +272,23 @@ class RealtimeTTSService(TTSService):
         if turn.context is None:
             session = await self._connected()
             settings = self._settings
-            turn.context = session.speak(voice=settings.voice, params=settings.params)  # type: ignore[arg-type]
+            turn.context = session.speak(
+                voice=settings.voice,  # type: ignore[arg-type]
+                params=settings.params,
+                playback="consumed" if self._holds else "realtime",
+            )
+            turn.before = self._last_listening
             turn.listening = self.create_task(self._listen(turn, turn.context, context_id), name="listening")
+            self._last_listening = turn.listening
         await turn.context.send(text)
 
     async def _listen(self, turn: _Turn, context: Context, context_id: str) -> None:
         """Forward all speech of a turn, and its end."""
         try:
-            if not await self._forward(context, context_id):
+            if self._holds and turn.before is not None:
+                await asyncio.wait([turn.before])
+            turn.before = None
+            if not await self._forward(turn, context, context_id):
                 # Pipecat treats contexts without a sample as a service that has stopped working.
                 logger.debug(f"{self}: nothing of the turn can be spoken")
                 await self._append(context_id, bytes(2 * self.sample_rate * PACKET_MS // 1000))
@@ -252,24 +299,57 @@ class RealtimeTTSService(TTSService):
                 return  # later text is dropped, and the end of the text ends the turn
         await self._end_audio(context_id)
 
-    async def _forward(self, context: Context, context_id: str) -> bool:
+    async def _forward(self, turn: _Turn, context: Context, context_id: str) -> bool:
         """Forward words and audio, words before their audio. Return whether there was any audio."""
-        timeline, has_audio, spelling = Timeline(), False, Spelling()
+        timeline, has_audio, spelling = turn.timeline, False, Spelling()
+        untold: deque[Word] = deque()
 
-        async def tell(words: Iterable[Word]) -> None:
-            for word in words:
+        async def tell(words: Iterable[Word], given_ms: float = math.inf) -> None:
+            untold.extend(words)
+            while untold and untold[0].end_ms <= given_ms:
+                word = untold.popleft()
                 end = (word.text, word.end_ms / 1000 + timeline.gaps_s)
                 await self.add_word_timestamps([end], context_id, is_written_without_spaces(word.text))
 
         async for packet in context:
-            timeline.take(packet.duration_ms / 1000, time.monotonic())
-            await tell(spelling.take(packet.words, context.text))
-            await self._append(context_id, packet.payload)
+            samples = self._next_part(turn, context, packet)
+            timeline.take(len(samples) / 2 / self.sample_rate, time.monotonic())
+            # A word that begins may be held back: it is told with its end.
+            await tell(spelling.take(packet.words, context.text), turn.given_ms if self._holds else math.inf)
+            await self._append(context_id, samples)
             has_audio = True
+            if self._holds:
+                await asyncio.sleep(max(0.0, timeline.ahead_s(time.monotonic()) - AHEAD_S))
         await tell(spelling.take(context.words, context.text))  # words that were reported after their audio was sent
         if context.done is None:
             raise ConnectionLost("the server ended the turn before it was spoken")
         return has_audio
+
+    def _next_part(self, turn: _Turn, context: Context, packet: Packet) -> bytes:
+        """Return the samples of a packet from where the turn goes on to where it is held."""
+        start_ms, end_ms = packet.start_ms, packet.start_ms + packet.duration_ms
+        if start_ms < turn.given_ms < end_ms:  # it was held inside this packet, which comes again
+            start_ms = turn.given_ms
+        if context.held_ms is not None:
+            end_ms = min(end_ms, context.held_ms)
+        turn.timeline.gaps_s += (turn.given_ms - start_ms) / 1000  # a clause that is heard again
+        turn.given_ms = end_ms
+        start, end = (round((ms - packet.start_ms) * self.sample_rate / 1000) for ms in (start_ms, end_ms))
+        return packet.payload[2 * start : 2 * end]
+
+    async def _hold(self, turn: _Turn, context: Context, context_id: str) -> None:
+        """Hold a turn at the end of the word that is given to the pipeline. Give silence until the user is quiet."""
+        with contextlib.suppress(RealtimeTTSError):  # the turn is over
+            while not self._user_is_quiet.is_set():
+                held_ms = (await context.hold()).played_ms
+                while not self._user_is_quiet.is_set():
+                    if context.clock.taken_ms >= held_ms:  # then the word was given
+                        turn.timeline.insert(PACKET_MS / 1000, time.monotonic())
+                        await self._append(context_id, bytes(2 * self.sample_rate * PACKET_MS // 1000))
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(PACKET_MS / 1000):  # Pipecat replaces `asyncio.wait_for`
+                            await self._user_is_quiet.wait()
+                await context.release()
 
     async def _append(self, context_id: str, samples: bytes) -> None:
         frame = TTSAudioRawFrame(samples, self.sample_rate, NUM_CHANNELS, context_id=context_id)
@@ -287,6 +367,8 @@ class RealtimeTTSService(TTSService):
             return
         if turn.context.done is None:
             turn.context.cancel_nowait()
+        if turn.holding is not None:
+            await self.cancel_task(turn.holding)
         if turn.listening is not None and turn.listening is not asyncio.current_task():
             await self.cancel_task(turn.listening)
 

@@ -20,3 +20,12 @@ class Timeline:
             self.gaps_s += 0.0 if self._end is None else now - self._end
             self._end = now
         self._end += duration_s
+
+    def insert(self, duration_s: float, now: float) -> None:
+        """Add a piece that does not belong to the context."""
+        self.take(duration_s, now)
+        self.gaps_s += duration_s
+
+    def ahead_s(self, now: float) -> float:
+        """Return the duration of the audio that has arrived and is not played yet, in seconds."""
+        return 0.0 if self._end is None else max(0.0, self._end - now)
