@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import numpy as np
 import pipecat_turns
 import pytest
-from client_fake_server import AUDIO, Connection, scripted
+from client_fake_server import AUDIO, Connection, Voice, scripted
 from pipecat.frames.frames import (
     InterruptionFrame,
     LLMFullResponseEndFrame,
