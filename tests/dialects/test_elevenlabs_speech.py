@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.audio.stream_format import StreamFormat
+from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT
 from realtime_tts.dialects.elevenlabs.speech import TimedLines, TimedObject, parse_request
 from realtime_tts.dialects.speech_request import Chunk, Total
 from realtime_tts.errors import EngineLost, InvalidRequest
@@ -30,7 +31,7 @@ END = Total(17, 1300, 0)
 
 
 def parsed(**fields: Any):
-    return parse_request(json.dumps({"text": "Hello.", **fields}).encode(), "rachel", {})
+    return parse_request(json.dumps({"text": "Hello.", **fields}).encode(), "rachel", DEFAULT_FORMAT)
 
 
 def test_what_plugins_send() -> None:
@@ -64,26 +65,26 @@ def test_what_makes_no_difference_is_named() -> None:
     ],
 )
 def test_formats_are_in_the_address(name: str, expected: StreamFormat) -> None:
-    assert parse_request(b'{"text":"a"}', "x", {"output_format": name}).audio == expected
+    assert parse_request(b'{"text":"a"}', "x", name).audio == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "query", "field"),
+    ("body", "output_format", "field"),
     [
-        (b"", {}, None),
-        (b"[]", {}, None),
-        (b"{}", {}, "text"),
-        (b'{"text":"  "}', {}, "text"),
-        (b'{"text":7}', {}, "text"),
-        (b'{"text":"a","seed":"x"}', {}, "seed"),
-        (b'{"text":"a","voice_settings":[]}', {}, "voice_settings"),
-        (b'{"text":"a","voice_settings":{"speed":"x"}}', {}, "voice_settings.speed"),
-        (b'{"text":"a"}', {"output_format": "mp3_1_1"}, "output_format"),
+        (b"", DEFAULT_FORMAT, None),
+        (b"[]", DEFAULT_FORMAT, None),
+        (b"{}", DEFAULT_FORMAT, "text"),
+        (b'{"text":"  "}', DEFAULT_FORMAT, "text"),
+        (b'{"text":7}', DEFAULT_FORMAT, "text"),
+        (b'{"text":"a","seed":"x"}', DEFAULT_FORMAT, "seed"),
+        (b'{"text":"a","voice_settings":[]}', DEFAULT_FORMAT, "voice_settings"),
+        (b'{"text":"a","voice_settings":{"speed":"x"}}', DEFAULT_FORMAT, "voice_settings.speed"),
+        (b'{"text":"a"}', "mp3_1_1", "output_format"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(body: bytes, query: dict[str, str], field: str | None) -> None:
+def test_what_cannot_be_is_refused_by_name(body: bytes, output_format: str, field: str | None) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse_request(body, "x", query)
+        parse_request(body, "x", output_format)
     assert caught.value.field == field
 
 
@@ -96,7 +97,7 @@ def test_what_cannot_be_is_refused_by_name(body: bytes, query: dict[str, str], f
 )
 def test_any_body_is_read_or_refused(body: bytes) -> None:
     with contextlib.suppress(InvalidRequest):
-        assert parse_request(body, "x", {}).text
+        assert parse_request(body, "x", DEFAULT_FORMAT).text
 
 
 def test_lines_have_sound_and_what_begins_in_it() -> None:

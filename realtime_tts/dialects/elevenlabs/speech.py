@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 
 from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
-from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_format
+from realtime_tts.dialects.elevenlabs.formats import parse_format
 from realtime_tts.dialects.elevenlabs.requests import Request, elevenlabs_problem
 from realtime_tts.dialects.json_input import Integer, dump_json
 from realtime_tts.dialects.speech_request import Chunk, Rendering, SpeechRequest, Total, unknown_field_notices
@@ -32,14 +31,14 @@ class SpeechBody(Request):
     use_pvc_as_ivc: object = None
 
 
-def parse_request(body: bytes, voice: str, query: Mapping[str, str]) -> SpeechRequest:
-    """Parse the body and the query of a request. `voice`: from the path.
+def parse_request(body: bytes, voice: str, output_format: str) -> SpeechRequest:
+    """Parse the body of a request. `voice`: from the path; `output_format`: from the query.
 
     Raises:
         InvalidMessage: not JSON, not an object, or a field of another type.
         InvalidRequest, UnsupportedAudioFormat: an invalid value.
     """
-    audio = parse_format(query.get("output_format") or DEFAULT_FORMAT)
+    audio = parse_format(output_format)
     wanted = SpeechBody.parse(body)
     if not wanted.text.strip():
         raise InvalidRequest("text is empty", field="text")

@@ -73,7 +73,7 @@ def problems(*statuses: int, model: object = Problem) -> Documented:
 
 def takes(schema: type[BaseModel]) -> dict[str, Any]:
     """Return the documented JSON body of a route that reads it itself."""
-    described = schema.model_json_schema()
+    described = {name: value for name, value in schema.model_json_schema().items() if name != "title"}
     definitions = described.pop("$defs", {})
 
     def inline(value: Any) -> Any:

@@ -82,7 +82,7 @@ async def speak_events(request: Request, gateway: AnyGateway, client: AnyClient)
     return await speech_response(gateway, client, wanted.speech(as_events=True), events_)
 
 
-@_http.post("/access-token", summary="A short-lived token")
+@_http.post("/access-token", summary="A short-lived token", openapi_extra=takes(_TokenBody))
 async def access_token(request: Request, response: Response, gateway: AnyGateway, client: AnyClient) -> dict[str, str]:
     """Return a token for speech, whatever grants are asked for."""
     wanted = await read_json(request, _TokenBody)

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from realtime_tts.dialects.json_input import Body, required
-from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_json
+from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_json, takes
 from realtime_tts.server.vendors.cartesia_voices import page_of, utc_time
 from realtime_tts.speech.dictionaries import Dictionary
 
@@ -31,7 +31,7 @@ class _Dictionary(Body):
 
 
 @router.post("/", include_in_schema=False)
-@router.post("", summary="Store a pronunciation dictionary")
+@router.post("", summary="Store a pronunciation dictionary", openapi_extra=takes(_Dictionary))
 async def create_dictionary(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     wanted = await read_json(request, _Dictionary, _MAX_BODY_BYTES)
     made = await gateway.dictionaries.add(required(wanted.name, "name"), wanted.entries() or (), client.tenant)
@@ -56,7 +56,11 @@ async def get_dictionary(dictionary_id: str, gateway: AnyGateway, client: Owner)
     return _entry(await gateway.dictionaries.get(dictionary_id, client.tenant))
 
 
-@router.patch("/{dictionary_id}", summary="Rename a pronunciation dictionary, or replace its items")
+@router.patch(
+    "/{dictionary_id}",
+    summary="Rename a pronunciation dictionary, or replace its items",
+    openapi_extra=takes(_Dictionary),
+)
 async def change_dictionary(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     wanted, change = await read_json(request, _Dictionary, _MAX_BODY_BYTES), gateway.dictionaries.change
     changed = await change(dictionary_id, client.tenant, name=wanted.name, entries=wanted.entries())

@@ -13,11 +13,11 @@ from realtime_tts.dialects.json_input import Body
 from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import InvalidRequest, VoiceNotFound
 from realtime_tts.server.http.catalogue import added_voice
-from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, read_json
+from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, read_json, takes
 from realtime_tts.server.http.schemas import Voice
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.cloning import make_voice, relabel
-from realtime_tts.server.voices.forms import read_voice_form, upload_place
+from realtime_tts.server.voices.forms import read_voice_form, takes_form, upload_place
 
 _CLONE_FIELDS = ("name", "description", "language", "consent", "consent_by", "consent_scope")
 _MAX_PAGE = 100
@@ -62,7 +62,7 @@ async def voice(voice_id: str, gateway: AnyGateway, listed: ListedVoices) -> Jso
     return voice_entry(found, gateway.catalogue.created)
 
 
-@router.post("/clone", summary="Create a voice from a recording")
+@router.post("/clone", summary="Create a voice from a recording", openapi_extra=takes_form(_CLONE_FIELDS, ("clip",)))
 async def clone(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     """Create a voice, with additional fields for consent, which Cartesia does not have."""
     gateway.availability.check()
@@ -75,7 +75,7 @@ async def clone(request: Request, gateway: AnyGateway, client: Owner) -> JsonObj
     return {**{name: entry[name] for name in _CLONED}, "user_id": "", "is_public": False}
 
 
-@router.patch("/{voice_id}", summary="Rename or describe a voice")
+@router.patch("/{voice_id}", summary="Rename or describe a voice", openapi_extra=takes(_Labels))
 async def change_voice(request: Request, voice_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     labels = await read_json(request, _Labels)
     changed = await relabel(gateway, client, voice_id, **labels.given())

@@ -72,7 +72,7 @@ async def speak(request: Request, gateway: AnyGateway, client: AnyClient) -> Res
     return answer
 
 
-@_http.post("/v1/auth/grant", summary="A short-lived token")
+@_http.post("/v1/auth/grant", summary="A short-lived token", openapi_extra=takes(_TokenBody))
 async def grant(request: Request, response: Response, gateway: AnyGateway, client: AnyClient) -> JsonObject:
     """Return a token and its lifetime in seconds."""
     ttl_s = (await read_json(request, _TokenBody)).ttl_seconds

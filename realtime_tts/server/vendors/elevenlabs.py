@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response, WebSocket
+from fastapi import APIRouter, Depends, Request, Response, WebSocket
 
+from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT
 from realtime_tts.dialects.elevenlabs.requests import ElevenLabsError, elevenlabs_problem
-from realtime_tts.dialects.elevenlabs.speech import TimedLines, TimedObject, parse_request
+from realtime_tts.dialects.elevenlabs.speech import SpeechBody, TimedLines, TimedObject, parse_request
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect, read_key, refusal
-from realtime_tts.dialects.speech_request import Rendering
+from realtime_tts.dialects.speech_request import Rendering, SpeechRequest
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.browser_tokens import make_plain_token
 from realtime_tts.server.http.problems import answers_in, hold_answer, request_id
-from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, problems
+from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, problems, takes
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.first_message_key import with_key_of_first_message
 from realtime_tts.server.stream.websocket import serve_stream
@@ -78,31 +79,36 @@ async def _with_key(websocket: WebSocket, gateway: Gateway) -> WebSocket | None:
 # ---- speech over plain HTTP ------------------------------------------------------------------------------------------
 
 
-@speech.post("", summary="Speak a text", response_class=Response)
-@speech.post("/stream", summary="Speak a text", response_class=Response)
-async def speak(request: Request, voice: str, gateway: AnyGateway, client: AnyClient) -> Response:
-    return await _answer(request, voice, gateway, client)
+async def _read_request(
+    request: Request, voice: str, gateway: AnyGateway, client: AnyClient, output_format: str = DEFAULT_FORMAT
+) -> SpeechRequest:
+    return parse_request(await read_speech_body(request, gateway, client), voice, output_format or DEFAULT_FORMAT)
 
 
-@speech.post("/with-timestamps", summary="Speech with times of characters")
-async def speak_with_times(request: Request, voice: str, gateway: AnyGateway, client: AnyClient) -> Response:
-    return await _answer(request, voice, gateway, client, TimedObject)
+Wanted = Annotated[SpeechRequest, Depends(_read_request)]
+_BODY = takes(SpeechBody)
 
 
-@speech.post("/stream/with-timestamps", summary="Speech with times of characters, as it is made")
-async def stream_with_times(request: Request, voice: str, gateway: AnyGateway, client: AnyClient) -> Response:
-    return await _answer(request, voice, gateway, client, TimedLines)
+@speech.post("", summary="Speak a text", response_class=Response, openapi_extra=_BODY)
+@speech.post("/stream", summary="Speak a text", response_class=Response, openapi_extra=_BODY)
+async def speak(request: Request, gateway: AnyGateway, client: AnyClient, wanted: Wanted) -> Response:
+    return await _answer(request, gateway, client, wanted)
+
+
+@speech.post("/with-timestamps", summary="Speech with times of characters", openapi_extra=_BODY)
+async def speak_with_times(request: Request, gateway: AnyGateway, client: AnyClient, wanted: Wanted) -> Response:
+    return await _answer(request, gateway, client, wanted, TimedObject(wanted.text))
+
+
+@speech.post("/stream/with-timestamps", summary="Speech with times of characters, as it is made", openapi_extra=_BODY)
+async def stream_with_times(request: Request, gateway: AnyGateway, client: AnyClient, wanted: Wanted) -> Response:
+    return await _answer(request, gateway, client, wanted, TimedLines(wanted.text))
 
 
 async def _answer(
-    request: Request,
-    voice: str,
-    gateway: Gateway,
-    client: Client,
-    rendering: Callable[[str], Rendering] | None = None,
+    request: Request, gateway: Gateway, client: Client, wanted: SpeechRequest, rendering: Rendering | None = None
 ) -> Response:
-    wanted = parse_request(await read_speech_body(request, gateway, client), voice, request.query_params)
-    answer = await speech_response(gateway, client, wanted, rendering and rendering(wanted.text))
+    answer = await speech_response(gateway, client, wanted, rendering)
     answer.headers["request-id"] = request_id(request.scope)
     return answer
 

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request
 
 from realtime_tts.dialects.json_input import Body, required
 from realtime_tts.errors import InvalidRequest
-from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_json
+from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_json, takes
 from realtime_tts.server.vendors.pages import page_after
-from realtime_tts.server.voices.forms import read_voice_form
+from realtime_tts.server.voices.forms import read_voice_form, takes_form
 from realtime_tts.speech.dictionaries import Dictionary
 
 _MAX_BODY_BYTES = 128 * 1024  # fits the maximum number of entries of maximum length
@@ -51,14 +51,18 @@ class _Removal(Body):
     rule_strings: list[str]
 
 
-@router.post("/add-from-rules", summary="Store a pronunciation dictionary")
+@router.post("/add-from-rules", summary="Store a pronunciation dictionary", openapi_extra=takes(_Dictionary))
 async def add_from_rules(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     wanted = await read_json(request, _Dictionary, _MAX_BODY_BYTES)
     made = await gateway.dictionaries.add(wanted.name, wanted.entries(), client.tenant, wanted.description)
     return _made_entry(made)
 
 
-@router.post("/add-from-file", summary="Store a pronunciation dictionary of a PLS file")
+@router.post(
+    "/add-from-file",
+    summary="Store a pronunciation dictionary of a PLS file",
+    openapi_extra=takes_form(_FIELDS, ("file",)),
+)
 async def add_from_file(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     async with gateway.voice_making.upload(client.tenant):
         form = await read_voice_form(request, _FIELDS, ("file",), ignores_others=True)
@@ -91,7 +95,11 @@ async def get_dictionary(dictionary_id: str, gateway: AnyGateway, client: Owner)
     return {**_listed_entry(found), "rules": rules}
 
 
-@router.patch("/{dictionary_id}", summary="Rename a pronunciation dictionary, or delete it by archiving")
+@router.patch(
+    "/{dictionary_id}",
+    summary="Rename a pronunciation dictionary, or delete it by archiving",
+    openapi_extra=takes(_Change),
+)
 async def change_dictionary(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     wanted, dictionaries = await read_json(request, _Change, _MAX_BODY_BYTES), gateway.dictionaries
     changed = await dictionaries.change(dictionary_id, client.tenant, name=wanted.name)
@@ -100,14 +108,14 @@ async def change_dictionary(request: Request, dictionary_id: str, gateway: AnyGa
     return _listed_entry(changed)
 
 
-@router.post("/{dictionary_id}/set-rules", summary="Replace the rules")
+@router.post("/{dictionary_id}/set-rules", summary="Replace the rules", openapi_extra=takes(_Rules))
 async def set_rules(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     rules = (await read_json(request, _Rules, _MAX_BODY_BYTES)).entries()
     changed = await gateway.dictionaries.change(dictionary_id, client.tenant, entries=rules)
     return _made_entry(changed)
 
 
-@router.post("/{dictionary_id}/add-rules", summary="Add rules")
+@router.post("/{dictionary_id}/add-rules", summary="Add rules", openapi_extra=takes(_Rules))
 async def add_rules(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     more = (await read_json(request, _Rules, _MAX_BODY_BYTES)).entries()
     old = await gateway.dictionaries.get(dictionary_id, client.tenant)
@@ -115,7 +123,7 @@ async def add_rules(request: Request, dictionary_id: str, gateway: AnyGateway, c
     return _made_entry(await gateway.dictionaries.change(dictionary_id, client.tenant, entries=list(entries)))
 
 
-@router.post("/{dictionary_id}/remove-rules", summary="Remove rules")
+@router.post("/{dictionary_id}/remove-rules", summary="Remove rules", openapi_extra=takes(_Removal))
 async def remove_rules(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     gone = (await read_json(request, _Removal, _MAX_BODY_BYTES)).rule_strings
     old = await gateway.dictionaries.get(dictionary_id, client.tenant)

@@ -15,11 +15,11 @@ from realtime_tts.dialects.elevenlabs.requests import VoiceSettings
 from realtime_tts.dialects.json_input import Body, load_object
 from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import InvalidRequest, RequestTooLarge, VoiceNotFound
-from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, read_json
+from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, read_json, takes
 from realtime_tts.server.http.schemas import Voice
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.cloning import make_voice, relabel
-from realtime_tts.server.voices.forms import MAX_FIELD_CHARS, VoiceForm, read_voice_form, upload_place
+from realtime_tts.server.voices.forms import MAX_FIELD_CHARS, VoiceForm, read_voice_form, takes_form, upload_place
 
 _FIELDS = ("name", "description", "labels", "remove_background_noise", "consent", "consent_by", "consent_scope")
 _FILES = ("files", "files[]")  # some clients mark lists with []
@@ -62,10 +62,11 @@ class _TheirsAlone(APIRoute):
         return found if any(name == b"xi-api-key" for name, _ in scope["headers"]) else (Match.NONE, {})
 
 
-router = APIRouter(route_class=_TheirsAlone, include_in_schema=False)
+# OpenAPI has one operation for a path and a method: paths that the native interface has too are described there.
+router = APIRouter(route_class=_TheirsAlone, tags=["ElevenLabs"])
 
 
-@router.get("/v1/models")
+@router.get("/v1/models", include_in_schema=False)
 async def models(gateway: AnyGateway) -> list[JsonObject]:
     ready, languages = gateway.catalogue.ready, gateway.catalogue.defaults.policy.languages
     return [
@@ -86,12 +87,12 @@ async def models(gateway: AnyGateway) -> list[JsonObject]:
     ]
 
 
-@router.get("/v1/voices")
+@router.get("/v1/voices", include_in_schema=False)
 async def voices(listed: ListedVoices) -> JsonObject:
     return {"voices": [voice_entry(voice) for voice in listed.voices]}
 
 
-@router.get("/v2/voices")
+@router.get("/v2/voices", summary="Voices, a page at a time")
 async def search(
     request: Request, listed: ListedVoices, page_size: Annotated[int | None, Query(ge=1, le=_MAX_PAGE)] = None
 ) -> JsonObject:
@@ -129,12 +130,12 @@ async def _find(voice: str, listed: ListedVoices) -> Voice:
 FoundVoice = Annotated[Voice, Depends(_find)]
 
 
-@router.get("/v1/voices/{voice}")
+@router.get("/v1/voices/{voice}", include_in_schema=False)
 async def voice_by_id(found: FoundVoice) -> JsonObject:
     return voice_entry(found)
 
 
-@router.post("/v1/voices/add")
+@router.post("/v1/voices/add", summary="Create a voice from recordings", openapi_extra=takes_form(_FIELDS, _FILES[:1]))
 async def add_voice(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
@@ -166,7 +167,7 @@ def _parse_labels(text: str) -> dict[str, str]:
     return {name: label or "" for name, label in _Labels.of({"labels": labels}).labels.items()}
 
 
-@router.post("/v1/voices/{voice}/edit")
+@router.post("/v1/voices/{voice}/edit", summary="Rename or describe a voice", openapi_extra=takes_form(_FIELDS, ()))
 async def edit_voice(request: Request, voice: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     await gateway.voices.find(voice, client.tenant)
     form = await _read_labels(request)
@@ -200,23 +201,25 @@ async def _read_labels(request: Request) -> VoiceForm:
     return form
 
 
-@router.delete("/v1/voices/{voice}")
+@router.delete("/v1/voices/{voice}", include_in_schema=False)
 async def delete_voice(voice: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     await gateway.voices.delete(voice, client.tenant)
     return {"status": "ok"}
 
 
-@router.get("/v1/voices/settings/default")
+@router.get("/v1/voices/settings/default", summary="Default settings of voices")
 async def default_settings() -> JsonObject:
     return _SETTINGS
 
 
-@router.get("/v1/voices/{voice}/settings")
+@router.get("/v1/voices/{voice}/settings", summary="Settings of a voice")
 async def settings(found: FoundVoice) -> JsonObject:
     return _SETTINGS
 
 
-@router.post("/v1/voices/{voice}/settings/edit")
+@router.post(
+    "/v1/voices/{voice}/settings/edit", summary="Check settings of a voice", openapi_extra=takes(VoiceSettings)
+)
 async def edit_settings(request: Request, found: FoundVoice, client: Owner) -> JsonObject:
     """Check new settings of a voice: they are not stored, so a change of the speed is refused."""
     if (await read_json(request, VoiceSettings)).speed not in (None, 1.0):

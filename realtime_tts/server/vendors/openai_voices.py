@@ -13,12 +13,13 @@ from realtime_tts.dialects.voice_request import YES, VoiceRequest
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, is_form, read_json
+from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, is_form, read_json, takes
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.cloning import check_recording, make_voice
-from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, upload_place
+from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, takes_form, upload_place
 from realtime_tts.speech.consents import RecordedConsent
 
+_CONSENT_FIELDS = ("name", "language")
 _VOICE_FIELDS = ("name", "consent", "type", "prompt", "model", "script_hint", "consent_by", "consent_scope")
 
 
@@ -35,7 +36,11 @@ class _Name(Body):
     name: str
 
 
-@router.post("/voices", summary="Create a voice from a recording or a description")
+@router.post(
+    "/voices",
+    summary="Create a voice from a recording, as a form, or from a description, as JSON",
+    openapi_extra=takes_form(_VOICE_FIELDS, ("audio_sample",)),
+)
 async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
@@ -94,11 +99,15 @@ async def delete_voice(voice_id: str, gateway: AnyGateway, client: Owner) -> Jso
     return _deleted("audio.voice.deleted", voice_id)
 
 
-@router.post("/voice_consents", summary="Store a recorded consent")
+@router.post(
+    "/voice_consents",
+    summary="Store a recorded consent",
+    openapi_extra=takes_form(_CONSENT_FIELDS, ("recording",)),
+)
 async def create_consent(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     """Store a consent. The recording must contain speech; only its hash is kept."""
     async with upload_place(request, gateway.voice_making, client.tenant):
-        form = await read_voice_form(request, ("name", "language"), ("recording",))
+        form = await read_voice_form(request, _CONSENT_FIELDS, ("recording",))
         recording = form.file("recording")
         if not recording:
             raise InvalidRequest("recording is missing", field="recording")
@@ -125,7 +134,7 @@ async def get_consent(consent_id: str, gateway: AnyGateway, client: Owner) -> Js
     return _entry(await gateway.consents.get(consent_id, client.tenant))
 
 
-@router.post("/voice_consents/{consent_id}", summary="Rename a consent")
+@router.post("/voice_consents/{consent_id}", summary="Rename a consent", openapi_extra=takes(_Name))
 async def rename_consent(request: Request, consent_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     name = (await read_json(request, _Name)).name
     return _entry(await gateway.consents.rename(consent_id, name, client.tenant))

@@ -20,6 +20,16 @@ MAX_BODY_BYTES = 2 * DecodeLimits().max_bytes + 64 * 1024  # two recordings, and
 MAX_FIELD_CHARS = 4096
 
 
+def takes_form(fields: Collection[str], files: Collection[str]) -> dict[str, dict[str, object]]:
+    """Return the documented form of a route that reads it by `read_voice_form`."""
+    described = {
+        **{name: {"type": "string", "format": "binary"} for name in files},
+        **{name: {"type": "string"} for name in fields},
+    }
+    content = {"multipart/form-data": {"schema": {"type": "object", "properties": described}}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class VoiceForm:
     """Content of a form: fields by name, and pairs of the field's name and the content of a non-empty file."""

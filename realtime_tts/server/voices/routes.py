@@ -32,7 +32,7 @@ from realtime_tts.server.http.routes import (
 from realtime_tts.server.http.speech import HttpSpeech
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.voices.cloning import make_voice, relabel
-from realtime_tts.server.voices.forms import read_voice_form, upload_place
+from realtime_tts.server.voices.forms import read_voice_form, takes_form, upload_place
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.sample import sentence_of
 
@@ -54,14 +54,6 @@ _FIELDS = (
 
 voices = APIRouter(prefix="/v1/voices", tags=["voices"], dependencies=NEEDS_KEY, responses=problems())
 
-_FORM = {
-    "type": "object",
-    "properties": {
-        **{name: {"type": "string", "format": "binary"} for name in _FILES},
-        **{name: {"type": "string"} for name in _FIELDS},
-    },
-}
-
 
 @voices.post(
     "",
@@ -71,7 +63,7 @@ _FORM = {
     "With `ttl_s` instead of a `name`: a temporary voice, which is not listed and expires after this time without use.",
     status_code=HTTPStatus.CREATED,
     response_model_exclude_unset=True,
-    openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}},
+    openapi_extra=takes_form(_FIELDS, _FILES),
 )
 async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> schemas.NewVoice:
     gateway.availability.check()

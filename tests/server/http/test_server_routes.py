@@ -142,6 +142,22 @@ def test_the_interface_describes_itself(http: httpx.Client) -> None:
         assert all(operation.get("security") == either for operation in operations.values())
 
 
+def test_every_body_of_a_request_is_described(http: httpx.Client) -> None:
+    bodies = {
+        (path, method): operation.get("requestBody", {}).get("content", {})
+        for path, methods in http.get("/openapi.json").json()["paths"].items()
+        for method, operation in methods.items()
+        if method in ("post", "patch", "put")
+    }
+    assert bodies.pop(("/v1/single-use-token/{token_type}", "post")) == {}  # the only one without a body
+    for place, content in bodies.items():
+        assert [part["schema"]["type"] for part in content.values()] == ["object"], place
+        assert all(part["schema"]["properties"] for part in content.values()), place
+    spoken = bodies["/v1/text-to-speech/{voice}/stream", "post"]["application/json"]["schema"]
+    assert spoken["required"] == ["text"]
+    assert {"text", "voice_settings", "seed", "pronunciation_dictionary_locators"} <= set(spoken["properties"])
+
+
 @pytest.mark.parametrize(
     ("path", "schema"),
     [
