@@ -19,6 +19,25 @@ def joined_notices(notices: str | None, notice: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyPlaces:
+    """Places in a request where the clients of an interface put their API key.
+
+    Attributes:
+        schemes: schemes of the header `authorization`, in small letters; a WebSocket may have them as a subprotocol
+            that the key follows.
+        headers: names of headers.
+        queries: names of query parameters.
+    """
+
+    schemes: tuple[str, ...] = ("bearer",)
+    headers: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
+
+    def __add__(self, other: KeyPlaces) -> KeyPlaces:
+        return KeyPlaces(self.schemes + other.schemes, self.headers + other.headers, self.queries + other.queries)
+
+
+@dataclass(frozen=True, slots=True)
 class Habits:
     """Expectations of a dialect's clients beyond its messages.
 

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams
+from realtime_tts.dialects.base import KeyPlaces
 from realtime_tts.dialects.json_input import Body, dump_json, load_object, read_params
 from realtime_tts.dialects.speech_request import SpeechRequest, unknown_field_notices
 from realtime_tts.dialects.voice_request import InlineVoice, VoiceRequest
@@ -24,6 +25,7 @@ from realtime_tts.errors import (
     UnsupportedAudioFormat,
 )
 
+KEYS = KeyPlaces()
 RATE_HZ = 24_000  # of all formats except Opus
 FORMATS = {
     "mp3": StreamFormat("mp3", "mp3", RATE_HZ, 96_000),

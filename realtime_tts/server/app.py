@@ -40,6 +40,8 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
         ConfigError: settings that would allow access without a key beyond loopback, or malformed key hashes.
     """
     gateway = Gateway(settings, engine, peers)
+    for dialect in DIALECTS:
+        gateway.admission.authenticator.read_keys_in(dialect.keys)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

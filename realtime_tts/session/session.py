@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import assert_never
 
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import (
@@ -195,8 +196,10 @@ class Session:
             self._sender.post(messages.Pong(message.id))
         elif isinstance(message, messages.Leave):
             self._on_leave(message)
-        else:
+        elif isinstance(message, messages.Resume):
             raise InvalidMessage("session.resume must be the first message of a connection", field="type")
+        else:
+            assert_never(message)
 
     def _check_ids(self, message: messages.ClientMessage) -> None:
         """Check the length of every id in the message: ids are kept and sent back."""

@@ -12,6 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedOK, InvalidStatus
 
 from realtime_tts.server import app
+from realtime_tts.server.admission.auth import create_key
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +63,18 @@ async def test_a_client_is_welcomed_before_it_says_anything(make_gateway: Callab
     async with connect(address_of(harness), proxy=None) as socket:
         assert await asyncio.wait_for(socket.recv(), 20) == "hello"
         assert harness.usage().sessions == 0
+
+
+async def test_a_dialect_says_where_its_clients_put_their_key(
+    make_gateway: Callable[..., GatewayHarness],
+) -> None:
+    key, key_hash = create_key()
+    url = address_of(make_gateway(api_key_hashes=(key_hash,)))
+    async with connect(url, additional_headers={"x-toy-key": key}, proxy=None) as socket:
+        assert await asyncio.wait_for(socket.recv(), 20) == "hello"
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(url, additional_headers={"x-other-key": key}, proxy=None)
+    assert refused.value.response.status_code == 401
 
 
 @pytest.mark.parametrize(("strict", "last"), [(False, "done"), (True, "error voice_not_found")])

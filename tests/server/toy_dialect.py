@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fastapi import APIRouter, WebSocket
+from fastapi import WebSocket
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.dialects.base import Habits
+from realtime_tts.dialects.base import Habits, KeyPlaces
 from realtime_tts.errors import InvalidMessage, RealtimeTTSError
-from realtime_tts.server.http.problems import answers_in
 from realtime_tts.server.http.routes import AnyGateway
 from realtime_tts.server.stream.websocket import serve_stream
+from realtime_tts.server.vendors.router import DialectRouter
 from realtime_tts.session.messages import (
     AudioPackets,
     CancelRequest,
@@ -74,7 +74,7 @@ def toy_problem(error: RealtimeTTSError, request_id: str) -> tuple[int, dict[str
     return error.http_status, {"no": error.message}
 
 
-router = APIRouter(dependencies=[answers_in(toy_problem)])
+router = DialectRouter(toy_problem, KeyPlaces(headers=("x-toy-key",)))
 
 
 @router.websocket("/toy")

@@ -9,11 +9,13 @@ from pydantic import Field
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.stream_format import StreamFormat, possible_mp3_bitrate
 from realtime_tts.contract.speech_params import SpeechParams, given
+from realtime_tts.dialects.base import KeyPlaces
 from realtime_tts.dialects.json_input import Body, Integer, required
 from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices, unknown_field_notices
 from realtime_tts.dialects.voice_request import VoiceName
 from realtime_tts.errors import InvalidMessage, InvalidRequest, UnsupportedAudioFormat
 
+KEYS = KeyPlaces(headers=("x-api-key",), queries=("api_key", "access_token"))
 CODECS = {"pcm_s16le": "pcm_s16le", "pcm_f32le": "pcm_f32le", "pcm_mulaw": "mulaw", "pcm_alaw": "alaw"}
 CONTAINERS = ("raw", "wav", "mp3")
 FRAME_MS = 40  # audio in a message; available as soon as speech begins

@@ -10,10 +10,12 @@ from typing_extensions import TypedDict
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.stream_format import StreamFormat, possible_mp3_bitrate
 from realtime_tts.contract.speech_params import SpeechParams, given
+from realtime_tts.dialects.base import KeyPlaces
 from realtime_tts.dialects.json_input import Body
 from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices, unknown_field_notices
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError, UnsupportedAudioFormat
 
+KEYS = KeyPlaces(schemes=("token", "bearer"))  # a browser offers one as a subprotocol, followed by its key
 CODECS = {"linear16": "pcm_s16le", "mulaw": "mulaw", "alaw": "alaw"}
 # By encoding: codec, containers (the first one is the default), default rate in Hz and default bit rate.
 FILES = {

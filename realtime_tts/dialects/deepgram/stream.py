@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.base import Habits
-from realtime_tts.dialects.deepgram.requests import SpeechBody, Split, read_params, read_raw_format, unsplit
+from realtime_tts.dialects.deepgram.requests import KEYS, SpeechBody, Split, read_params, read_raw_format, unsplit
 from realtime_tts.dialects.json_input import dump_json, load_object
 from realtime_tts.errors import InvalidMessage
 from realtime_tts.session.messages import (
@@ -30,7 +30,6 @@ from realtime_tts.session.messages import (
     WarningMessage,
 )
 
-SUBPROTOCOLS = ("token", "bearer")  # a browser offers one of these, followed by its key
 _HOUR_S = 3600.0
 
 
@@ -55,7 +54,7 @@ class DeepgramDialect:
     habits = Habits(in_turn=True, refusals_are_final=True, needs_audio=True, min_idle_s=_HOUR_S)
 
     def __init__(self, query: Mapping[str, str], request_id: str, model: str, split: Split = unsplit) -> None:
-        self.subprotocol = SUBPROTOCOLS[0]
+        self.subprotocol = KEYS.schemes[0]
         self._voice, adapter = split(query.get("model"))
         self._audio, self._params = read_raw_format(query), read_params(query) | given(adapter=adapter)
         self._metadata = _render(

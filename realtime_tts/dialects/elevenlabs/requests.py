@@ -5,9 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from realtime_tts.dialects.base import KeyPlaces
 from realtime_tts.dialects.json_input import Body
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError, TextTooLong
 
+KEYS = KeyPlaces(headers=("xi-api-key",), queries=("xi_api_key", "single_use_token", "authorization"))
 MAX_LOCATORS = 3  # the same as ElevenLabs
 
 

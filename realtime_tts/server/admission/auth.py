@@ -12,21 +12,17 @@ import ipaddress
 import itertools
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from realtime_tts.config import AccessConfig, ServerConfig
+from realtime_tts.dialects.base import KeyPlaces
 from realtime_tts.errors import ConfigError, Forbidden, InvalidRequest, Unauthorized
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.tokens import Tokens, load_secret
 
 KEY_PREFIX = "rtts_"
 _KEY_SUBPROTOCOL = "realtime-tts.key."  # followed by the key: the way a browser's WebSocket sends it
-# Where clients of other services put a key: OpenAI's and Deepgram's schemes (the latter also as two subprotocols),
-# Cartesia's and ElevenLabs' headers, and the query parameters of their WebSockets.
-_SCHEMES = ("bearer", "token")
-_KEY_HEADERS = ("x-api-key", "xi-api-key")
-_KEY_QUERIES = ("api_key", "xi_api_key", "access_token", "single_use_token", "authorization")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 # A name, an IPv4 address or a bracketed IPv6 address, then optionally a port; no user, path or blank.
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?", re.IGNORECASE)
@@ -99,6 +95,7 @@ class Authenticator:
         self._hashes = load_hashes(config.access)
         self._key_ids = frozenset(map(_key_id, self._hashes))
         self.tokens = Tokens(load_secret(config.access.token_secret_file))
+        self._places = KeyPlaces(queries=("api_key",))
         self._metrics_are_local = is_loopback(config.metrics_host)
         self.origins, self._hosts = _parse_allowed(config.access.allowed_origins)
         if not self._hashes and not is_loopback(config.host):
@@ -107,6 +104,10 @@ class Authenticator:
                 "prints into a file, and pass --api-key-file; or listen on 127.0.0.1",
                 field="host",
             )
+
+    def read_keys_in(self, places: KeyPlaces) -> None:
+        """Read keys in more places, those of a dialect's clients."""
+        self._places += places
 
     @property
     def required(self) -> bool:
@@ -124,7 +125,7 @@ class Authenticator:
         """
         if not self._hashes:
             return Client()
-        presented = _presented_key(headers, query)
+        presented = _presented_key(headers, query, self._places)
         if not presented:
             raise Unauthorized(
                 "an API key is needed: header `Authorization: Bearer <key>`, "
@@ -143,7 +144,7 @@ class Authenticator:
 
     def lacks_key(self, headers: Mapping[str, str], query: Mapping[str, str]) -> bool:
         """Return whether a request needs a key and has none, neither a valid nor an invalid one."""
-        return self.required and not _presented_key(headers, query)
+        return self.required and not _presented_key(headers, query, self._places)
 
     def check_origin(self, headers: Mapping[str, str]) -> None:
         """Check that a browser's page has the server's own origin or an allowed one.
@@ -221,25 +222,25 @@ def _key_id(key_hash: str) -> str:
     return key_hash.removeprefix("sha256:")[:12]
 
 
-def _presented_key(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
-    """Return the key of a request, "" if it has none; all places that this and other services use are read."""
+def _presented_key(headers: Mapping[str, str], query: Mapping[str, str], places: KeyPlaces) -> str:
+    """Return the key of a request, "" if it has none."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    if scheme.lower() in _SCHEMES:
+    if scheme.lower() in places.schemes:
         return token.strip()
-    places = (
-        *(headers.get(name, "").strip() for name in _KEY_HEADERS),
-        _key_of_subprotocols(headers),
-        *(_without_scheme(query.get(name, "")) for name in _KEY_QUERIES),
+    keys = (
+        *(headers.get(name, "").strip() for name in places.headers),
+        _key_of_subprotocols(headers, places.schemes),
+        *(_without_scheme(query.get(name, ""), places.schemes) for name in places.queries),
     )
-    return next(filter(None, places), "")
+    return next(filter(None, keys), "")
 
 
-def _without_scheme(value: str) -> str:
+def _without_scheme(value: str, schemes: Collection[str]) -> str:
     scheme, _, token = value.partition(" ")
-    return token.strip() if scheme.lower() in _SCHEMES else value
+    return token.strip() if scheme.lower() in schemes else value
 
 
-def _key_of_subprotocols(headers: Mapping[str, str]) -> str:
+def _key_of_subprotocols(headers: Mapping[str, str], schemes: Collection[str]) -> str:
     """Return the key in the subprotocols of a WebSocket handshake, "" if it has none.
 
     A page can set no other header of its WebSocket, and unlike a URL, proxies do not log subprotocols.
@@ -248,4 +249,4 @@ def _key_of_subprotocols(headers: Mapping[str, str]) -> str:
     for item in offered:
         if item.startswith(_KEY_SUBPROTOCOL):
             return item.removeprefix(_KEY_SUBPROTOCOL)
-    return next((key for scheme, key in itertools.pairwise(offered) if scheme.lower() in _SCHEMES), "")
+    return next((key for scheme, key in itertools.pairwise(offered) if scheme.lower() in schemes), "")

@@ -40,7 +40,7 @@ async def with_key_of_first_message(
     if first["type"] != "websocket.receive":
         return None
     frame = first["text"] if first.get("text") is not None else first["bytes"]
-    headers = [*websocket.scope["headers"], (b"x-api-key", read_key(frame).encode("latin-1", "replace"))]
+    headers = [*websocket.scope["headers"], (b"xi-api-key", read_key(frame).encode("latin-1", "replace"))]
     answered = _Answered(websocket, first)
     return WebSocket({**websocket.scope, "headers": headers}, answered.receive, answered.send)
 

@@ -7,22 +7,23 @@ from pydantic import Field
 
 from realtime_tts.dialects.cartesia import events
 from realtime_tts.dialects.cartesia.events import CartesiaError, cartesia_problem
-from realtime_tts.dialects.cartesia.requests import SpeechBody
+from realtime_tts.dialects.cartesia.requests import KEYS, SpeechBody
 from realtime_tts.dialects.cartesia.stream import CartesiaDialect
 from realtime_tts.dialects.json_input import Body, Integer
 from realtime_tts.dialects.speech_request import Chunk, Rendering, Total
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.http.browser_tokens import make_plain_token
-from realtime_tts.server.http.problems import answers_in, request_id
+from realtime_tts.server.http.problems import request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, problems, read_json, takes
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import cartesia_dictionaries, cartesia_voices
+from realtime_tts.server.vendors.router import DialectRouter
 
 _EVENT_STREAM = "text/event-stream"
 
 
-router = APIRouter(dependencies=[answers_in(cartesia_problem)])
+router = DialectRouter(cartesia_problem, KEYS)
 _http = APIRouter(tags=["Cartesia"], dependencies=NEEDS_KEY, responses=problems(model=CartesiaError))
 _BODY = takes(SpeechBody)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response, WebSocket
 from pydantic import Field
 
-from realtime_tts.dialects.deepgram.requests import DeepgramError, SpeechBody, deepgram_problem, parse_speech
-from realtime_tts.dialects.deepgram.stream import SUBPROTOCOLS, DeepgramDialect, model_uuid
+from realtime_tts.dialects.deepgram.requests import KEYS, DeepgramError, SpeechBody, deepgram_problem, parse_speech
+from realtime_tts.dialects.deepgram.stream import DeepgramDialect, model_uuid
 from realtime_tts.dialects.json_input import Body, Integer
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.http.browser_tokens import make_plain_token
-from realtime_tts.server.http.problems import answers_in, request_id
+from realtime_tts.server.http.problems import request_id
 from realtime_tts.server.http.routes import (
     NEEDS_KEY,
     AnyClient,
@@ -22,6 +22,7 @@ from realtime_tts.server.http.routes import (
 )
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.websocket import serve_stream
+from realtime_tts.server.vendors.router import DialectRouter
 
 
 def _problem_headers(error: RealtimeTTSError, request_id: str) -> dict[str, str]:
@@ -33,7 +34,7 @@ class _TokenBody(Body):
     ttl_seconds: Integer = Field(default=30, ge=1)
 
 
-router = APIRouter(dependencies=[answers_in(deepgram_problem, _problem_headers)])
+router = DialectRouter(deepgram_problem, KEYS, _problem_headers)
 _http = APIRouter(tags=["Deepgram"], dependencies=NEEDS_KEY, responses=problems(model=DeepgramError))
 _PARAMETERS = ("model", "encoding", "container", "sample_rate", "bit_rate")
 _REQUEST: JsonObject = {
@@ -51,7 +52,7 @@ async def socket(websocket: WebSocket, gateway: AnyGateway) -> None:
     def make_dialect() -> DeepgramDialect:
         dialect = DeepgramDialect(websocket.query_params, id_, gateway.catalogue.ready.model, gateway.adapters.split)
         offered = websocket.scope.get("subprotocols", [])
-        dialect.subprotocol = next((name for name in offered if name in SUBPROTOCOLS), dialect.subprotocol)
+        dialect.subprotocol = next((name for name in offered if name in KEYS.schemes), dialect.subprotocol)
         return dialect
 
     await serve_stream(websocket, gateway, make_dialect, headers={"dg-request-id": id_})

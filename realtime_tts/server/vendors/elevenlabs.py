@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response, WebSocket
 
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT
-from realtime_tts.dialects.elevenlabs.requests import ElevenLabsError, elevenlabs_problem
+from realtime_tts.dialects.elevenlabs.requests import KEYS, ElevenLabsError, elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.speech import SpeechBody, TimedLines, TimedObject, parse_request
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect, read_key, refusal
 from realtime_tts.dialects.speech_request import Rendering, SpeechRequest
@@ -15,18 +15,19 @@ from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.browser_tokens import make_plain_token
-from realtime_tts.server.http.problems import answers_in, hold_answer, request_id
+from realtime_tts.server.http.problems import hold_answer, request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, problems, takes
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.first_message_key import with_key_of_first_message
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import elevenlabs_dictionaries, elevenlabs_voices
+from realtime_tts.server.vendors.router import DialectRouter
 from realtime_tts.session.connection import POLICY_VIOLATION
 
 _TOKEN_TTL_S = 900  # the lifetime of ElevenLabs' tokens
 _UNLIMITED_CHARS = 2**31 - 1  # this server has no monthly limit
 
-router = APIRouter(dependencies=[answers_in(elevenlabs_problem)])
+router = DialectRouter(elevenlabs_problem, KEYS)
 _http = APIRouter(dependencies=NEEDS_KEY, responses=problems(model=ElevenLabsError))
 speech = APIRouter(prefix="/v1/text-to-speech/{voice}", tags=["ElevenLabs"])
 

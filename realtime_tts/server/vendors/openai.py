@@ -17,7 +17,6 @@ from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import ModelNotFound, RealtimeTTSError
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http.problems import answers_in
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, is_form, problems
 from realtime_tts.server.http.speech_response import (
     max_speech_body_bytes,
@@ -26,6 +25,7 @@ from realtime_tts.server.http.speech_response import (
     speech_response,
 )
 from realtime_tts.server.vendors import openai_voices
+from realtime_tts.server.vendors.router import DialectRouter
 from realtime_tts.server.voices.cloning import make_voice
 from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, upload_place
 
@@ -58,7 +58,7 @@ _AUDIO: dict[str, Any] = {
     },
 }
 
-router = APIRouter(dependencies=[answers_in(openai.problem)])
+router = DialectRouter(openai.problem, openai.KEYS)
 _http = APIRouter(prefix="/v1", tags=["OpenAI"], dependencies=NEEDS_KEY, responses=problems(model=openai.OpenAIError))
 
 

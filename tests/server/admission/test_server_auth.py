@@ -12,6 +12,15 @@ from hypothesis import strategies as st
 from realtime_tts.config import AccessConfig, ServerConfig
 from realtime_tts.errors import ConfigError, Forbidden, InvalidRequest, Unauthorized
 from realtime_tts.server.admission.auth import Authenticator, create_key, hash_key, is_loopback, load_hashes
+from realtime_tts.server.app import DIALECTS
+
+
+def authenticator_of_the_server(key_hash: str) -> Authenticator:
+    """An authenticator that reads keys where the clients of all dialects put them."""
+    authenticator = Authenticator(ServerConfig(access=AccessConfig(api_key_hashes=(key_hash,))))
+    for router in DIALECTS:
+        authenticator.read_keys_in(router.keys)
+    return authenticator
 
 
 def test_a_key_is_long_random_and_found_by_its_hash() -> None:
@@ -69,7 +78,7 @@ def test_anything_but_the_key_is_refused(header: str) -> None:
 )
 def test_a_key_is_found_where_other_services_clients_put_it(name: str, form: str) -> None:
     key, key_hash = create_key()
-    authenticator = Authenticator(ServerConfig(access=AccessConfig(api_key_hashes=(key_hash,))))
+    authenticator = authenticator_of_the_server(key_hash)
     assert authenticator.authenticate({name: form.format(key)}, {}).tenant
     for wrong in (form.format(create_key()[0]), form.format(""), key[:-1]):
         with pytest.raises(Unauthorized):
@@ -79,7 +88,7 @@ def test_a_key_is_found_where_other_services_clients_put_it(name: str, form: str
 @pytest.mark.parametrize("name", ["api_key", "xi_api_key", "access_token", "single_use_token"])
 def test_a_key_is_found_in_an_address(name: str) -> None:
     key, key_hash = create_key()
-    authenticator = Authenticator(ServerConfig(access=AccessConfig(api_key_hashes=(key_hash,))))
+    authenticator = authenticator_of_the_server(key_hash)
     assert authenticator.authenticate({}, {name: key}).tenant
     assert authenticator.authenticate({"authorization": "Basic abc"}, {name: key}).tenant
     for query in ({name: create_key()[0]}, {name: ""}, {"key": key}):
@@ -89,7 +98,7 @@ def test_a_key_is_found_in_an_address(name: str) -> None:
 
 def test_a_wrong_key_in_one_place_is_not_made_good_by_another() -> None:
     key, key_hash = create_key()
-    authenticator = Authenticator(ServerConfig(access=AccessConfig(api_key_hashes=(key_hash,))))
+    authenticator = authenticator_of_the_server(key_hash)
     with pytest.raises(Unauthorized):
         authenticator.authenticate({"authorization": "Bearer wrong", "x-api-key": key}, {})
 
