@@ -35,7 +35,7 @@ _TOLD_LIMITS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionConfig:
     """Limits and policies of a session, set by the server.
 
@@ -56,22 +56,22 @@ class SessionConfig:
             should have parked it long before.
     """
 
-    model: str = ""
-    max_contexts: int = 16
-    max_text_chars: int = 20_000
-    max_id_chars: int = 128
-    max_message_bytes: int = 64 * 1024
-    max_consecutive_errors: int = 20
+    model: str
+    max_contexts: int
+    max_text_chars: int
+    max_message_bytes: int
+    max_consecutive_errors: int
+    max_lead_s: float
+    idle_timeout_s: float
+    resume_window_s: float
+    max_session_bytes: int
+    slow_consumer_s: float
     refusals_are_final: bool = False
     in_turn: bool = False
-    max_lead_s: float = 3.0
+    max_id_chars: int = 128
     keepalive_s: float = 3.0
-    idle_timeout_s: float = 300.0
-    resume_window_s: float = 10.0
     hold_timeout_s: float = 30.0
     retain_s: float = 30.0
-    max_session_bytes: int = 512 * 1024
-    slow_consumer_s: float = 10.0
     max_queued_s: float = 120.0
 
     @property

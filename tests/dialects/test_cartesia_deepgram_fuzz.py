@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from session_config import session_config
 from session_driver import Driver
 
 from realtime_tts.dialects.base import Dialect
@@ -17,7 +18,6 @@ from realtime_tts.dialects.cartesia.stream import CartesiaDialect
 from realtime_tts.dialects.deepgram.stream import DeepgramDialect
 from realtime_tts.errors import InvalidRequest, Overloaded
 from realtime_tts.session.messages import CancelContext, Crashed, EndOfSegments, ReleaseContext, StartSpeech
-from realtime_tts.session.settings import SessionConfig
 
 RAW = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 48_000}  # the driver's packets are 20 ms of that
 TEXTS = st.one_of(st.sampled_from(["", " ", "Hello. ", "Wait", "🙂 \ud800 "]), st.text(max_size=30))
@@ -64,7 +64,7 @@ class Connection:
         made = self.cartesia or self.deepgram
         assert made is not None
         self.dialect: Dialect = made
-        config = SessionConfig(
+        config = session_config(
             max_contexts=3,
             max_text_chars=80,
             resume_window_s=0,

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from session_config import session_config
 from session_driver import Driver
 
 from realtime_tts.audio.codecs import AudioFormat
@@ -17,7 +18,6 @@ from realtime_tts.dialects.elevenlabs.requests import elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect
 from realtime_tts.errors import InvalidMessage, InvalidRequest, Overloaded, Unauthorized, UnsupportedAudioFormat
 from realtime_tts.session.messages import CancelRequest, End, Flush, Leave, Ping, StartSpeech, Text
-from realtime_tts.session.settings import SessionConfig
 
 MAX_BYTES = 64 * 1024
 
@@ -30,7 +30,7 @@ class Talk:
         typed: Dialect = self.dialect
         habits = typed.habits
         wanted = {"refusals_are_final": habits.refusals_are_final, "resume_window_s": 0.0, **(config or {})}
-        self.driver = Driver(SessionConfig(max_consecutive_errors=1, **wanted), refuse=refuse)
+        self.driver = Driver(session_config(max_consecutive_errors=1, **wanted), refuse=refuse)
         self.answers: list[dict[str, Any]] = []
         self._num_done: dict[str, int] = {}
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from session_config import session_config
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
@@ -45,7 +46,6 @@ from realtime_tts.session.messages import (
     WarningMessage,
     Words,
 )
-from realtime_tts.session.settings import SessionConfig
 
 OPUS = AudioFormat()
 
@@ -249,7 +249,7 @@ def test_packets_that_leave_together_are_frames_of_their_own() -> None:
     assert AUDIO_HEADER.unpack(bytes(second)[:20]) == (1, 1, 0, 3, 8, 1920)
 
 
-LIMITS = SessionConfig().limits
+LIMITS = session_config().limits
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_server_messages_on_the_wire(message: Any, rendered: dict[str, Any]) -> 
 
 
 def test_limits_are_what_the_configuration_says() -> None:
-    assert SessionConfig(max_contexts=3, max_lead_s=1).limits == {
+    assert session_config(max_contexts=3, max_lead_s=1).limits == {
         "max_contexts": 3,
         "max_text_chars": 20_000,
         "max_message_bytes": 65_536,

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from session_config import session_config
 from session_driver import Driver
 
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect
 from realtime_tts.errors import InvalidRequest, Overloaded
 from realtime_tts.session.messages import CancelContext, ReleaseContext, StartSpeech
-from realtime_tts.session.settings import SessionConfig
 
 NAMES = st.sampled_from(["a", "b", "c", ""])
 TEXTS = st.one_of(st.sampled_from(["", " ", "Hello. ", "Wait", "🙂 \ud800 "]), st.text(max_size=30))
@@ -62,7 +62,7 @@ class Connection:
 
     def __init__(self, multi: bool, query: dict[str, str], is_full: bool, forgives: bool) -> None:
         self.dialect = ElevenLabsDialect("x", {"output_format": "opus_48000_64", **query}, multi)
-        config = SessionConfig(
+        config = session_config(
             max_contexts=3,
             max_text_chars=60,
             resume_window_s=0,

@@ -6,15 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from session_config import session_config
 from session_driver import Driver
-
-from realtime_tts.session.settings import SessionConfig
 
 
 @pytest.fixture
 def make_driver() -> Callable[..., Driver]:
     def make(stall_s: float | None = None, **settings: Any) -> Driver:
-        return Driver(SessionConfig(model="starter", **settings), stall_s)
+        return Driver(session_config(model="starter", **settings), stall_s)
 
     return make
 

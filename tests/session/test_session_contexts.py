@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from session_config import session_config
 from session_driver import Driver
 
 from realtime_tts.audio.codecs import AudioFormat
@@ -44,7 +45,6 @@ from realtime_tts.session.messages import (
     WarningMessage,
     Words,
 )
-from realtime_tts.session.settings import SessionConfig
 
 
 def test_a_whole_context_in_order(driver: Driver) -> None:
@@ -531,7 +531,7 @@ def test_a_cancel_by_the_client_is_told_from_the_end_of_a_session(driver: Driver
 
 
 def test_a_context_that_there_is_no_room_for_is_over_and_the_session_goes_on() -> None:
-    driver = Driver(SessionConfig(), refuse=lambda: Overloaded("full") if is_full else None)
+    driver = Driver(session_config(), refuse=lambda: Overloaded("full") if is_full else None)
     is_full = True
     driver.receive(Text("a", "Hel"), Text("a", "lo."), End("a"), Text("b", ""))
     codes = [(m.code, m.context_id, m.retry_after_s) for m in driver.of(ErrorMessage)]
@@ -546,7 +546,7 @@ def test_a_context_that_there_is_no_room_for_is_over_and_the_session_goes_on() -
 
 def test_contexts_that_are_refused_are_forgotten_in_the_end() -> None:
     has_room = False
-    driver = Driver(SessionConfig(), refuse=lambda: None if has_room else Overloaded("full"))
+    driver = Driver(session_config(), refuse=lambda: None if has_room else Overloaded("full"))
     for number in range(3 * MAX_REMEMBERED):
         has_room = number % (MAX_REFUSED - 1) == 0  # too many in a row would close the session
         name = "n" * 100 + str(number)
@@ -559,7 +559,7 @@ def test_contexts_that_are_refused_are_forgotten_in_the_end() -> None:
 
 def test_a_client_that_asks_for_context_after_context_in_vain_is_closed() -> None:
     is_full = False
-    driver = Driver(SessionConfig(), refuse=lambda: Overloaded("full") if is_full else None)
+    driver = Driver(session_config(), refuse=lambda: Overloaded("full") if is_full else None)
     for name in "ab":  # a context that has found room makes good what was before
         is_full = True
         for number in range(MAX_REFUSED - 1):
@@ -642,7 +642,7 @@ def test_a_context_whose_turn_has_not_come_wakes_nobody(make_driver: Callable[..
 
 
 def test_where_refusals_are_final_a_refused_message_fails_its_context() -> None:
-    driver = Driver(SessionConfig(refusals_are_final=True, max_text_chars=9))
+    driver = Driver(session_config(refusals_are_final=True, max_text_chars=9))
     driver.receive(Text("a", "Hello. "), Text("b", "Yes. "))
     [failed] = driver.receive(Text("a", "there. "))
     assert (type(failed), failed.context_id, failed.code) == (ContextFailed, "a", "text_too_long")
@@ -653,7 +653,7 @@ def test_where_refusals_are_final_a_refused_message_fails_its_context() -> None:
 
 
 def test_where_refusals_are_final_a_context_that_could_not_open_never_does() -> None:
-    driver = Driver(SessionConfig(refusals_are_final=True, max_contexts=1))
+    driver = Driver(session_config(refusals_are_final=True, max_contexts=1))
     driver.receive(Text("a", "Hello. "))
     [full] = driver.receive(Text("b", "there. "))
     assert (type(full), full.code) == (ErrorMessage, "too_many_contexts")
@@ -663,7 +663,7 @@ def test_where_refusals_are_final_a_context_that_could_not_open_never_does() -> 
 
 
 def test_where_refusals_are_final_text_after_the_end_is_only_refused() -> None:
-    driver = Driver(SessionConfig(refusals_are_final=True))
+    driver = Driver(session_config(refusals_are_final=True))
     driver.receive(Text("a", "Hello. "), End("a"))
     [refused] = driver.receive(Text("a", "more"))
     assert (type(refused), refused.code) == (ErrorMessage, "context_closed")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from session_config import session_config
 from session_driver import Driver, FakePlanner, resolve
 
 from realtime_tts.audio.packets import Packets
@@ -36,7 +37,6 @@ from realtime_tts.session.messages import (
     Words,
 )
 from realtime_tts.session.session import Session
-from realtime_tts.session.settings import SessionConfig
 from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.planner import Segment
 
@@ -233,7 +233,7 @@ class Turn:
         planners = PlannerFactory(None, 70, self.stall_s)
         self.session = Session(
             "s",
-            SessionConfig(max_session_bytes=10**7, idle_timeout_s=1e9),
+            session_config(max_session_bytes=10**7, idle_timeout_s=1e9),
             resolve=resolve,
             make_planner=lambda settings: planners.make("en", live=settings.params["mode"] == "live"),
             now=self.now,

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from session_config import session_config
 from session_driver import MS_PER_CHAR, FakePlanner, FakeSegment, numbered_packets, one_by_one, resolve
 
 from realtime_tts.contract.speech_params import MODES, SpeechParams
@@ -57,7 +58,6 @@ from realtime_tts.session.messages import (
     Words,
 )
 from realtime_tts.session.session import Session
-from realtime_tts.session.settings import SessionConfig
 
 FRAME_MS = 20
 PICKS = st.integers(0, 4)
@@ -71,7 +71,7 @@ REFUSALS = {
     "too_many_errors",
 }
 SMALL_STEPS = {"realtime_tts.session.session.PLAN_CHARS": 9, "realtime_tts.session.context_text.SLICE_CHARS": 4}
-CONFIG = SessionConfig(max_contexts=2, max_text_chars=200, max_session_bytes=4_000_000, retain_s=60)
+CONFIG = session_config(max_contexts=2, max_text_chars=200, max_session_bytes=4_000_000, retain_s=60)
 
 
 @dataclass

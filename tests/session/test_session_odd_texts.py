@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import session_driver
 from odd_texts import ODD_TEXTS
+from session_config import session_config
 from session_driver import Driver
 
 from realtime_tts.session.messages import (
@@ -17,7 +18,6 @@ from realtime_tts.session.messages import (
     WarningMessage,
     Words,
 )
-from realtime_tts.session.settings import SessionConfig
 from realtime_tts.text.pause_planner import PlannerFactory
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,.?!'-"
@@ -30,7 +30,7 @@ SILENT = ("xD", "<3", "<b>")  # on purpose
 def test_a_context_of_an_odd_text_ends_once(text: str, charset: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     planners = PlannerFactory(charset, 200, None)
     monkeypatch.setattr(session_driver, "FakePlanner", lambda stall_s, live: planners.make("en", text_type="text"))
-    driver = Driver(SessionConfig(model="starter"))
+    driver = Driver(session_config(model="starter"))
     driver.receive(*(Text("c", char) for char in text or [""]), End("c"))
     driver.wait(0)
     segments = [event.segment for event in driver.done(StartSpeech)]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from session_config import session_config
 from session_driver import FakePlanner, numbered_packets, resolve
 
 from realtime_tts.server.admission.client import Client
@@ -15,7 +16,6 @@ from realtime_tts.server.metrics import Metrics
 from realtime_tts.server.stream.live_session import LiveSession, Services
 from realtime_tts.session.messages import AudioPackets, Text
 from realtime_tts.session.session import Session
-from realtime_tts.session.settings import SessionConfig
 from realtime_tts.speech.speaker import Piece
 from realtime_tts.text.planner import Segment
 
@@ -38,7 +38,7 @@ async def test_the_socket_is_woken_for_packets_that_may_leave_and_not_for_those_
     now = time.monotonic()
     clock = SimpleNamespace(monotonic=lambda: now)  # no time passes, however slow this machine is
     monkeypatch.setattr("realtime_tts.server.stream.live_session.time", clock)
-    session = Session("s", SessionConfig(model="m"), resolve=resolve, make_planner=lambda _: FakePlanner(), now=now)
+    session = Session("s", session_config(model="m"), resolve=resolve, make_planner=lambda _: FakePlanner(), now=now)
     admission = cast("Any", SimpleNamespace(charge=lambda *_: None, charge_added=lambda *_: None))
     services = Services(cast("Any", None), cast("Any", None), cast("Any", None), Metrics(), admission)
     live = LiveSession(session, services, Client("t"), lambda ended: None)
