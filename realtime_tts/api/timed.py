@@ -43,16 +43,16 @@ async def with_words(
 ) -> AsyncGenerator[TimedChunk, None]:
     """Join words to a speaker's pieces, f32le.
 
-    A chunk is held until the next piece has come. Only then is it known whether it is the last of its segment, which
+    A chunk is pending until the next piece has come. Only then is it known whether it is the last of its segment, which
     gets all remaining words.
     """
     aligner = WordAligner(speed)
-    held, end_ms = np.zeros(0, np.float32), 0.0
+    pending, end_ms = np.zeros(0, np.float32), 0.0
     async for piece in pieces:
         aligner.follow(piece.segment, piece.audio_ms, piece.done, piece.reached)
-        if held.size:
-            yield TimedChunk(held, tuple(aligner.commit_until(end_ms)))
-        held = samples_of(piece)
-        end_ms += 1000 * held.size / sample_rate_hz
-    if held.size:
-        yield TimedChunk(held, tuple(aligner.commit_until(end_ms)))
+        if pending.size:
+            yield TimedChunk(pending, tuple(aligner.commit_until(end_ms)))
+        pending = samples_of(piece)
+        end_ms += 1000 * pending.size / sample_rate_hz
+    if pending.size:
+        yield TimedChunk(pending, tuple(aligner.commit_until(end_ms)))

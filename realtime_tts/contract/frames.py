@@ -335,10 +335,10 @@ class Load(Message):
 class Prefixes(Message):
     """Changes of the input prefixes in the KV cache; all of them for a new client.
 
-    held: number of cached positions by `prefix_keys`. lost: keys whose cached positions are gone.
+    cached: number of positions by `prefix_keys`. lost: keys whose cached positions are gone.
     """
 
-    held: dict[bytes, int] = dataclasses.field(default_factory=dict)
+    cached: dict[bytes, int] = dataclasses.field(default_factory=dict)
     lost: list[bytes] = dataclasses.field(default_factory=list)
 
 

@@ -154,7 +154,7 @@ class ClientChannels:
             request = self._end_request(message.request_id)
             return [] if request is None else [_to_owner(request, message)]
         if isinstance(message, frames.Prefixes):
-            self._prefixes.update(message.held)
+            self._prefixes.update(message.cached)
             for prefix in message.lost:
                 self._prefixes.pop(prefix, None)
             return [(client, message) for client in self._clients]

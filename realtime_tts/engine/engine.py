@@ -18,7 +18,7 @@ from realtime_tts.contract import frames
 from realtime_tts.engine.adapters import AdapterStore
 from realtime_tts.engine.continuity import Continuity
 from realtime_tts.engine.core.block_pool import chain_hashes, prefix_root
-from realtime_tts.engine.core.held_prefixes import HeldPrefixes
+from realtime_tts.engine.core.cached_prefixes import CachedPrefixes
 from realtime_tts.engine.core.request import Finished, FinishReason, Request, StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
@@ -108,7 +108,7 @@ class Engine:
         )
         self.scheduler = Scheduler(config, self._prepare, remembered=self._remembered)
         self._openings = self._no_openings()
-        self._prefixes = HeldPrefixes(self.scheduler.pool)
+        self._prefixes = CachedPrefixes(self.scheduler.pool)
         self.voices = EngineVoiceCache(loaded)
         self.adapters = AdapterStore(bank)
         self.continuity = Continuity(loaded)
@@ -233,7 +233,7 @@ class Engine:
         cost = StepCost(*self.scheduler.cost.weights)
         self.scheduler = Scheduler(self.config, self._prepare, cost, self._remembered)
         self._openings = self._no_openings()
-        self._prefixes = HeldPrefixes(self.scheduler.pool)
+        self._prefixes = CachedPrefixes(self.scheduler.pool)
 
     def idle_s(self) -> float | None:
         """Return, after a `step` without work, the seconds until there may be some; None: not before a message."""

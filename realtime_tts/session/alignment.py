@@ -173,7 +173,7 @@ class WordAligner:
 
     @property
     def num_bytes(self) -> int:
-        """Approximate memory held, in bytes."""
+        """Approximate memory in use, bytes."""
         tracks_bytes = sum(segment_bytes(track.segment) for track in self._tracks)
         return tracks_bytes + len(self._ends_ms) * (2 * self._ends_ms.itemsize + self._end_chars.itemsize)
 

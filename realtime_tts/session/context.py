@@ -193,7 +193,7 @@ class Context:
 
     @property
     def num_bytes(self) -> int:
-        """Approximate memory held, in bytes."""
+        """Approximate memory in use, bytes."""
         flush_bytes = sum(OBJECT_BYTES + text_bytes(flush_id) for _, flush_id in self._flushes)
         return CONTEXT_BYTES + self.text.num_bytes + self.sender.num_bytes + flush_bytes + self._lexicon_bytes
 
@@ -401,7 +401,7 @@ class ContextTable:
 
     @property
     def num_bytes(self) -> int:
-        """Approximate memory held, in bytes."""
+        """Approximate memory in use, bytes."""
         ids_bytes = sum(ID_BYTES + text_bytes(context_id) for context_id in self._ended)
         return ids_bytes + sum(c.num_bytes for c in (*self.open.values(), *self.finished.values()))
 

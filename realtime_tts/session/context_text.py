@@ -127,7 +127,7 @@ class ContextText:
 
     @property
     def num_bytes(self) -> int:
-        """Approximate memory held, in bytes."""
+        """Approximate memory in use, bytes."""
         num_pending = 0 if self._planner is None else self._num_read - self._planned_end
         marks_bytes = sum(OBJECT_BYTES + text_bytes(mark.flush_id) for mark in self._marks)
         return sum(map(text_bytes, self._chunks)) + marks_bytes + _PENDING_BYTES * num_pending

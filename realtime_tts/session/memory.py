@@ -24,7 +24,7 @@ def packets_bytes(packets: Packets) -> int:
 
 
 def message_bytes(message: ServerMessage | ClientMessage) -> int:
-    """Return the memory that a message holds. The id of a `ContextMessage` counts once, with its context."""
+    """Return the memory of a message. The id of a `ContextMessage` counts once, with its context."""
     if isinstance(message, AudioPackets):
         return packets_bytes(message.packets)
     num_bytes = OBJECT_BYTES

@@ -149,7 +149,7 @@ class ResumedContext:
         open: it continues after the client's last sequence. `received_chars`, `ended` and `num_flushes` say which of
             the client's messages arrived; the client sends the rest again.
         finished: only the messages that the client lacks are sent, up to the terminal one.
-        lost: messages that the client lacks are no longer held. The messages held of the context's end are still sent.
+        lost: messages that the client lacks are no longer kept. The messages kept of the context's end are still sent.
         unknown: never arrived (or long forgotten); the client may open it again.
     """
 

@@ -27,8 +27,8 @@ class Missing:
     """Messages of one context that a reconnected client lacks.
 
     first: number of the first message that it lacks.
-    messages: the last ones of these, as far as they were sent and are still held.
-    has_gap: some that were sent are no longer held.
+    messages: the last ones of these, as far as they were sent and are still kept.
+    has_gap: some that were sent are no longer kept.
     """
 
     first: int
@@ -56,7 +56,7 @@ class ResumeBuffer:
 
     @property
     def num_bytes(self) -> int:
-        """Approximate memory held, in bytes."""
+        """Approximate memory in use, bytes."""
         return sum(entry.num_bytes for entries in self._entries.values() for entry in entries)
 
     def add(self, message: ContextMessage, now: float) -> None:
@@ -82,7 +82,7 @@ class ResumeBuffer:
             self._drop_packets(context_id, num_heard)
 
     def take_after(self, context_id: str, last_sequence: int) -> list[ContextMessage]:
-        """Remove the context and return the messages sent after `last_sequence` that are still held."""
+        """Remove the context and return the messages sent after `last_sequence` that are still kept."""
         entries = self._entries.pop(context_id, deque())
         return [rest for entry in entries if (rest := _after(entry.message, last_sequence)) is not None]
 
@@ -112,7 +112,7 @@ class ResumeBuffer:
         self._entries.clear()
 
     def shrink(self, max_bytes: int) -> None:
-        """Drop the oldest messages until at most `max_bytes` are held."""
+        """Drop the oldest messages until at most `max_bytes` are kept."""
         excess = self.num_bytes - max_bytes
         while excess > 0 and (oldest := self._oldest()) is not None:
             first = self._entries[oldest][0]
@@ -120,7 +120,7 @@ class ResumeBuffer:
             excess -= self._drop_packets(oldest, -(-num_packets * excess // first.num_bytes))
 
     def _oldest(self) -> str | None:
-        """Return the context whose first held message was sent before those of all others."""
+        """Return the context whose first kept message was sent before those of all others."""
         return min(self._entries, key=lambda context_id: self._entries[context_id][0].at, default=None)
 
     def _drop_packets(self, context_id: str, num_packets: int) -> int:

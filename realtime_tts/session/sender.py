@@ -89,7 +89,7 @@ class ContextSender:
 
     @property
     def num_bytes(self) -> int:
-        """Approximate memory held, in bytes."""
+        """Approximate memory in use, bytes."""
         return self.aligner.num_bytes + sum(map(_waiting_bytes, self._queue))
 
     # ---- filling -------------------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ class SessionSender:
 
     @property
     def num_bytes(self) -> int:
-        """Approximate memory held, in bytes; messages of contexts are counted by the contexts."""
+        """Approximate memory in use, bytes; messages of contexts are counted by the contexts."""
         waiting_bytes = sum(
             OBJECT_BYTES if isinstance(item, ContextSender) else message_bytes(item) for item in self._waiting
         )

@@ -158,14 +158,14 @@ class Session:
         if not self._memory.is_due:
             return
         limit, retained = self._memory.max_bytes, self._sender.retained
-        if (excess := self.held_bytes - limit) > 0:
+        if (excess := self.memory_bytes - limit) > 0:
             retained.shrink(max(0, retained.num_bytes - excess - limit // 8))  # some more, for the next messages
-            if self.held_bytes > limit:
+            if self.memory_bytes > limit:
                 for dropped in self._contexts.drop_finished(0):
                     retained.forget(dropped)
-            if self.held_bytes > limit:
+            if self.memory_bytes > limit:
                 self._close(close_slow())
-        self._memory.measured(self.held_bytes)
+        self._memory.measured(self.memory_bytes)
 
     def _act(self, message: messages.ClientMessage) -> None:
         """Execute the message.
@@ -364,7 +364,7 @@ class Session:
         messages are taken soon, at most a batch later, and memory is checked then."""
         if self._connection.is_flowing:
             return
-        if not context.engine.is_parked and self.held_bytes > self.config.max_session_bytes / 4:
+        if not context.engine.is_parked and self.memory_bytes > self.config.max_session_bytes / 4:
             context.engine.park()
         self._relieve()
 
@@ -522,7 +522,7 @@ class Session:
         return len(self._contexts.open)
 
     @property
-    def held_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """Approximate memory that the client occupies, in bytes."""
         return self._sender.num_bytes + self._contexts.num_bytes
 
@@ -588,7 +588,7 @@ class Session:
             )
         missing = self._sender.retained.take_missing(context_id, last_sequence, context.sender.next_sequence)
         if missing.has_gap and not context.state.is_final:
-            gap = ResumeGap("messages that the client lacks are no longer held")
+            gap = ResumeGap("messages that the client lacks are no longer kept")
             self._fail(context, gap, next_sequence=missing.first)
             state = "lost"
         else:

@@ -50,7 +50,7 @@ class SessionConfig:
         hold_timeout_s: how long a context may be held; it is cancelled then.
         retain_s: how long sent messages are kept for a resume.
         max_session_bytes: memory for everything kept of one client: text, queued messages, sent messages that may be
-            sent again, ids. Sent messages are dropped first; a session that still holds more is closed.
+            sent again, ids. Sent messages are dropped first; a session that still keeps more is closed.
         slow_consumer_s: how long the socket may refuse bytes.
         max_queued_s: audio of one context that may wait to be sent; beyond it the context fails, since the engine
             should have parked it long before.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-MAX_SUBSTITUTED_CHARS = 300  # of what is read as something else as a whole: it is held back until it ends
+MAX_SUBSTITUTED_CHARS = 300  # of what is read as something else as a whole: it is kept back until it ends
 
 
 @dataclass(frozen=True, slots=True)

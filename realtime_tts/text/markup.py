@@ -4,7 +4,7 @@ Tags are pauses (``<break time="400ms"/>``, ``[pause 1s]``), and Cartesia's ``<s
 ``<volume ratio="0.5"/>``, ``<spell>AB-12</spell>`` and ``<emotion value="sad"/>``. Stage directions of other services
 (``[laughter]``, ``[whispers]``) are silent.
 
-The result does not depend on how the stream is split: text that may become a tag is held back until that is decided,
+The result does not depend on how the stream is split: text that may become a tag is kept back until that is decided,
 `MAX_TAG_CHARS` at most.
 """
 
@@ -49,7 +49,7 @@ class MarkupReader(Protocol):
     """Incremental reader of markup: text deltas in, parts out, in order."""
 
     @property
-    def is_holding(self) -> bool:
+    def has_pending(self) -> bool:
         """True if characters are kept back that `release` would return."""
         ...
 
@@ -87,24 +87,24 @@ def checking(text: str, text_type: str) -> Iterator[None]:
 
 
 class _Undecided:
-    """Reader that holds the beginning of a text back until its type is known."""
+    """Reader that keeps the beginning of a text back until its type is known."""
 
     def __init__(self) -> None:
-        self._held = ""
+        self._pending = ""
         self._reader: MarkupReader | None = None
 
     @property
-    def is_holding(self) -> bool:
-        return bool(self._held) if self._reader is None else self._reader.is_holding
+    def has_pending(self) -> bool:
+        return bool(self._pending) if self._reader is None else self._reader.has_pending
 
     def push(self, delta: str) -> Iterator[Piece]:
         if self._reader is None:
-            self._held += delta
-            beginning = self._held.lstrip()
+            self._pending += delta
+            beginning = self._pending.lstrip()
             if len(beginning) < len(_ROOTS[0]) and any(root.startswith(beginning) for root in _ROOTS):
                 return
             self._reader = SsmlReader() if beginning.startswith(_ROOTS) else PlainReader()
-            delta, self._held = self._held, ""
+            delta, self._pending = self._pending, ""
         yield from self._reader.push(delta)
 
     def release(self) -> Iterator[Piece]:
@@ -118,31 +118,31 @@ class _Undecided:
             yield from self._reader.finish()
 
     def _plain(self) -> Iterator[Piece]:
-        """Yield the held text. It is plain text, unless it is only white space, which SSML may still follow."""
-        held, self._held = self._held, ""
-        if held.strip():
+        """Yield the pending text. It is plain text, unless it is only white space, which SSML may still follow."""
+        pending, self._pending = self._pending, ""
+        if pending.strip():
             self._reader = PlainReader()
-            yield from self._reader.push(held)
-        elif held:
-            yield held
+            yield from self._reader.push(pending)
+        elif pending:
+            yield pending
 
 
 class PlainReader:
     """Reader of plain text: deltas in, text and markup out, in order. Together they contain every character once."""
 
     def __init__(self) -> None:
-        self._held = ""
+        self._pending = ""
         self._speed = self._volume = 1.0
         self._spelt: str | None = None  # of what is being spelt out, so much has not been given; None: nothing is
 
     @property
-    def is_holding(self) -> bool:
+    def has_pending(self) -> bool:
         """True if characters are kept back: they may become a tag, or will be spelt out together."""
-        return bool(self._held or self._spelt)
+        return bool(self._pending or self._spelt)
 
     def push(self, delta: str) -> Iterator[Piece]:
         """Add text."""
-        text, self._held = self._held + delta, ""
+        text, self._pending = self._pending + delta, ""
         plain_from = at = 0
         while (opener := _OPENER.search(text, at)) is not None:
             at = opener.start()
@@ -150,19 +150,19 @@ class PlainReader:
             if match is None or (match.partial and at + MAX_TAG_CHARS <= len(text)):
                 at += 1
             elif match.partial:
-                self._held, text = text[at:], text[:at]
+                self._pending, text = text[at:], text[:at]
             else:
                 yield from self._plain(text[plain_from:at])
-                yield from self._spell_held()
+                yield from self._spell_pending()
                 yield from self._follow(match)
                 plain_from = at = match.end()
         yield from self._plain(text[plain_from:])
 
     def release(self) -> Iterator[Piece]:
         """Yield the text that was kept back, unchanged: nothing more comes, or not soon."""
-        held, self._held = self._held, ""
-        yield from self._plain(held)
-        yield from self._spell_held()
+        pending, self._pending = self._pending, ""
+        yield from self._plain(pending)
+        yield from self._spell_pending()
 
     finish = release
 
@@ -176,7 +176,7 @@ class PlainReader:
             yield from _spelt_out(self._spelt[:MAX_SUBSTITUTED_CHARS])
             self._spelt = self._spelt[MAX_SUBSTITUTED_CHARS:]
 
-    def _spell_held(self) -> Iterator[Piece]:
+    def _spell_pending(self) -> Iterator[Piece]:
         if self._spelt:
             yield from _spelt_out(self._spelt)
             self._spelt = ""

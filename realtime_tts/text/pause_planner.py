@@ -158,7 +158,7 @@ class PausePlanner:
                 yield [self._silence(self.num_chars - piece.num_chars, self.num_chars, duration_ms)]
 
     def _released_at(self) -> float | None:
-        if self._stall_flush_s is None or not self._reader.is_holding:
+        if self._stall_flush_s is None or not self._reader.has_pending:
             return None
         return self._last_text_at + self._stall_flush_s
 

@@ -47,7 +47,7 @@ _FOLLOWED = frozenset({"speak", "p", "s", "break", "say-as", "sub", "prosody", *
 
 @dataclass(slots=True)
 class _Element:
-    """Open element. `text` and `num_chars` describe the text held back in it, if it `holds` text."""
+    """Open element. `text` and `num_chars` describe the text kept back in it, if it `defers` text."""
 
     name: str
     speed: float
@@ -58,7 +58,7 @@ class _Element:
     num_chars: int = 0
 
     @property
-    def holds(self) -> bool:
+    def defers(self) -> bool:
         return self.alias is not None or bool(self.say_as)
 
 
@@ -69,22 +69,22 @@ class SsmlReader:
         BadSSML: the text is malformed, or an attribute has an invalid value; the message has the character's position.
     """
 
-    is_holding = False  # never speakable text: only the rest of a tag or a substitution can follow
+    has_pending = False  # never speakable text: only the rest of a tag or a substitution can follow
 
     def __init__(self) -> None:
-        self._held = ""
+        self._pending = ""
         self._position = 0  # of what is read now, in the whole text
         self._open: list[_Element] = []
         self._num_silent = 0  # of those, that are not spoken
         self._is_begun = self._is_over = False  # something was there; the root has ended
 
     def push(self, delta: str) -> Iterator[Piece]:
-        text, self._held = self._held + delta, ""
+        text, self._pending = self._pending + delta, ""
         at = 0
         while at < len(text):
             end = self._piece_end(text, at)
             if end is None:
-                self._held = text[at:]
+                self._pending = text[at:]
                 return
             if text[at] == "<":
                 yield from self._read_markup(text[at:end])
@@ -101,7 +101,7 @@ class SsmlReader:
 
     def finish(self) -> Iterator[Piece]:
         """Check that the text ends outside of tags and elements."""
-        if self._held:
+        if self._pending:
             self._fail("the text ends within a tag or an entity")
         if self._open:
             self._fail(f"<{self._open[-1].name}> is not closed")
@@ -149,12 +149,12 @@ class SsmlReader:
             self._is_begun = True
         if self._num_silent:
             yield Tag(num_chars)
-        elif self._open and self._open[-1].holds:
+        elif self._open and self._open[-1].defers:
             element = self._open[-1]
             element.text.append(text)
             element.num_chars += num_chars
             if element.num_chars > MAX_SUBSTITUTED_CHARS:
-                self._fail(f"<{element.name}> holds at most {MAX_SUBSTITUTED_CHARS} characters")
+                self._fail(f"<{element.name}> takes at most {MAX_SUBSTITUTED_CHARS} characters")
         elif len(text) == num_chars:
             yield text
         else:
@@ -185,7 +185,7 @@ class SsmlReader:
             yield Break(True)
         if self._is_over or (name == "speak" and self._is_begun):
             self._fail("<speak> must be the first element and contain all others")
-        if self._open and self._open[-1].holds:
+        if self._open and self._open[-1].defers:
             self._fail(f"<{self._open[-1].name}> may contain text only")
         if len(self._open) == MAX_DEPTH:
             self._fail(f"more than {MAX_DEPTH} nested elements")
@@ -218,7 +218,7 @@ class SsmlReader:
             self._fail(f"</{name[:64]}> has no open element")
         element = self._open.pop()
         self._num_silent -= name in _SILENT
-        if element.holds:
+        if element.defers:
             text = "".join(element.text)
             yield from substituted(text, element.num_chars, alias=element.alias, say_as=element.say_as)
             if not element.num_chars and element.alias is not None:

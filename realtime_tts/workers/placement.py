@@ -37,7 +37,7 @@ class Candidate:
         num_working: contexts of all clients that have work there.
         num_streams: number of streams it can carry in real time.
         num_contexts: contexts of this client that are open there, at work or not.
-        num_held: positions of the prefix in its cache.
+        num_cached: positions of the prefix in its cache.
         fixed_s, stream_s, position_s: parts of a step's duration: fixed, for each stream, for each prefilled position.
         is_suspect: it may hang.
     """
@@ -46,7 +46,7 @@ class Candidate:
     num_working: int = 0
     num_streams: int = 1
     num_contexts: int = 0
-    num_held: int = 0
+    num_cached: int = 0
     fixed_s: float = 0.0
     stream_s: float = 0.0
     position_s: float = 0.0
@@ -61,7 +61,7 @@ class Candidate:
         """Return the time until the first packet of a context with a prefix of `num_prefix` positions, without the part
         that is equal for all."""
         step_s = self.fixed_s + self.stream_s * (self.num_working + 1)
-        return WAIT_STEPS * step_s + position_s * (num_prefix - self.num_held)
+        return WAIT_STEPS * step_s + position_s * (num_prefix - self.num_cached)
 
 
 def place(candidates: Sequence[Candidate], prefix: bytes) -> Candidate:
@@ -70,7 +70,7 @@ def place(candidates: Sequence[Candidate], prefix: bytes) -> Candidate:
     Args:
         prefix: key of its input's prefix, equal for all contexts with that prefix.
     """
-    num_prefix = max(candidate.num_held for candidate in candidates)
+    num_prefix = max(candidate.num_cached for candidate in candidates)
     position_s = statistics.fmean(candidate.position_s for candidate in candidates)
     return min(
         candidates,

@@ -69,7 +69,7 @@ class WorkerView:
         elif isinstance(message, frames.Load):
             self.num_others = message.others
         else:
-            self.prefixes.update(message.held)
+            self.prefixes.update(message.cached)
             for key in message.lost:
                 self.prefixes.pop(key, None)
 
@@ -106,7 +106,7 @@ class WorkerView:
             num_working=self.num_working,
             num_streams=self.num_streams,
             num_contexts=len(self.contexts),
-            num_held=max((self.prefixes.get(key, 0) for key in keys), default=0),
+            num_cached=max((self.prefixes.get(key, 0) for key in keys), default=0),
             fixed_s=stats.fixed_ms / 1000,
             stream_s=stats.stream_ms / 1000,
             position_s=stats.position_ms / 1000,

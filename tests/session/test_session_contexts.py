@@ -475,7 +475,7 @@ def test_audio_without_bound_fails_its_context(make_driver: Callable[..., Driver
     driver.say("c", "One.")
     driver.give("c", 360)
     assert driver.of(ContextFailed)[0].code == "internal_error"
-    assert driver.session.held_bytes < 100_000
+    assert driver.session.memory_bytes < 100_000
 
 
 def test_ping_is_answered(driver: Driver) -> None:
@@ -554,7 +554,7 @@ def test_contexts_that_are_refused_are_forgotten_in_the_end() -> None:
         if has_room:
             driver.receive(CancelRequest(name))
     assert driver.session.state is SessionState.CONNECTED
-    assert driver.session.held_bytes <= MAX_REMEMBERED * 500
+    assert driver.session.memory_bytes <= MAX_REMEMBERED * 500
 
 
 def test_a_client_that_asks_for_context_after_context_in_vain_is_closed() -> None:

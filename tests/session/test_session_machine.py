@@ -542,7 +542,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self) -> None:
-        assert self.session.held_bytes <= CONFIG.max_session_bytes
+        assert self.session.memory_bytes <= CONFIG.max_session_bytes
         assert len(self.session._contexts.open) <= CONFIG.max_contexts
 
     @invariant()

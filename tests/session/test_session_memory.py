@@ -68,7 +68,7 @@ def test_a_flood_whose_answers_nobody_reads_closes_its_session(make_driver: Call
                 driver.session.receive(message, driver.now)
             if driver.session.state is SessionState.CLOSED:
                 break
-            assert driver.session.held_bytes <= MAX_BYTES
+            assert driver.session.memory_bytes <= MAX_BYTES
             assert number < 200_000
             driver.did += driver.session.events()
             grown = tracemalloc.get_traced_memory()[0] - before
@@ -113,7 +113,7 @@ def test_what_was_sent_is_forgotten_before_anybody_is_closed(make_driver: Callab
     for _ in range(2000):
         driver.give("c", 1)
         driver.wait(0.02)
-        assert driver.session.held_bytes <= MAX_BYTES
+        assert driver.session.memory_bytes <= MAX_BYTES
     assert driver.session.state is SessionState.CONNECTED
     assert driver.sent_ms("c") == 40_000
     driver.session.connection_lost(driver.now)
@@ -125,7 +125,7 @@ def test_finished_contexts_are_forgotten_before_anybody_is_closed(make_driver: C
     driver = make_driver(max_session_bytes=MAX_BYTES)
     for index in range(16):
         driver.receive(Text(f"c{index}", "🙂" * 10_000), CancelRequest(f"c{index}"))
-        assert driver.session.held_bytes <= MAX_BYTES
+        assert driver.session.memory_bytes <= MAX_BYTES
     assert driver.session.state is SessionState.CONNECTED
     assert len(driver.of(ContextCancelled)) == 16
 
@@ -133,9 +133,9 @@ def test_finished_contexts_are_forgotten_before_anybody_is_closed(make_driver: C
 def test_a_lexicon_counts_as_long_as_its_context(make_driver: Callable[..., Driver]) -> None:
     driver = make_driver(max_session_bytes=MAX_BYTES)
     entries = {f"{number}" + "汉" * 60: "字" * 200 for number in range(100)}
-    held = driver.session.held_bytes
+    held = driver.session.memory_bytes
     driver.receive(Text("c", "Hello.", params=SpeechParams(lexicon=entries)))
-    assert driver.session.held_bytes - held > 2 * 100 * 260
+    assert driver.session.memory_bytes - held > 2 * 100 * 260
     driver.receive(*(Text(f"c{number}", "Hello.", params=SpeechParams(lexicon=entries)) for number in range(4)))
     assert driver.session.state is SessionState.CLOSED
 
@@ -151,7 +151,7 @@ def test_a_blocked_socket_parks_the_engine_when_a_quarter_of_its_memory_is_used(
         driver.give("c", 8)
         driver.session.segment_progress("c", 0, driver.now, False, driver.now)
         driver.drain()
-    assert MAX_BYTES / 4 < driver.session.held_bytes < MAX_BYTES * 0.35
+    assert MAX_BYTES / 4 < driver.session.memory_bytes < MAX_BYTES * 0.35
     driver.give("c", 8)
     driver.session.segment_progress("c", 0, driver.now, False, driver.now)
     driver.drain()

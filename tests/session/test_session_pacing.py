@@ -230,7 +230,7 @@ def test_a_socket_that_takes_nothing_parks_the_engine_and_is_closed_after_ten_se
     driver.wait(0.2)
     assert driver.done(CloseSession) == [CloseSession(1008, "slow_consumer")]
     assert driver.done(CancelContext) == [CancelContext("c")]
-    assert driver.session.held_bytes < 12_000
+    assert driver.session.memory_bytes < 12_000
 
 
 def test_a_socket_that_recovers_goes_on_where_it_was(driver: Driver) -> None:
@@ -298,7 +298,7 @@ def test_without_a_resume_window_every_loss_is_final(make_driver: Callable[..., 
     driver = make_driver(resume_window_s=0)
     driver.say("a", "A.")
     driver.speak("a", 0, 1000)
-    assert driver.session.held_bytes < 12_000
+    assert driver.session.memory_bytes < 12_000
     driver.session.connection_lost(driver.now)
     assert driver.session.events()[-1] == CloseSession(1000, "connection_closed")
 

@@ -133,7 +133,7 @@ def test_a_session_waits_ten_seconds(driver: Driver) -> None:
     assert driver.session.state is SessionState.DISCONNECTED
     driver.wait(0.2)
     assert driver.did[-2:] == [CancelContext("c"), CloseSession(1001, "resume_window_over")]
-    assert driver.session.held_bytes < 12_000
+    assert driver.session.memory_bytes < 12_000
     with pytest.raises(SessionNotFound):
         driver.session.resume(Resume("s1"), driver.now)
 
@@ -335,9 +335,9 @@ def test_a_context_that_is_long_over_is_lost(driver: Driver) -> None:
 
 def test_what_was_heard_need_not_be_kept(driver: Driver) -> None:
     speaking(driver)
-    before = driver.session.held_bytes
+    before = driver.session.memory_bytes
     driver.receive(PlaybackReport("c", 510))
-    assert driver.session.held_bytes < before - 25 * PACKET_BYTES
+    assert driver.session.memory_bytes < before - 25 * PACKET_BYTES
     driver.session.connection_lost(driver.now)
     _, again = resume(driver, c=26)
     assert [m.sequence for m in again] == list(range(27, 53))

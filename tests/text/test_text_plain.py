@@ -106,9 +106,9 @@ def test_what_cartesias_tags_ask_for(text: str, pieces: list[Piece]) -> None:
 def test_what_is_to_be_spelt_out_does_not_wait_for_its_end() -> None:
     reader = PlainReader()
     assert list(reader.push("<spell>ab")) == [Decoded(" ", 7)]
-    assert reader.is_holding
+    assert reader.has_pending
     assert list(reader.release()) == [Substitute("ab", 2, say_as="characters")]
-    assert not reader.is_holding
+    assert not reader.has_pending
     assert list(reader.push("c</spell>d")) == [Substitute("c", 1, say_as="characters"), Tag(8), "d"]
 
 
@@ -187,4 +187,4 @@ def test_little_is_held_back(text: str) -> None:
     reader = PlainReader()
     num_given = sum(map(num_chars, reader.push(text)))
     assert len(text) - num_given == sum(map(num_chars, reader.release())) < MAX_TAG_CHARS
-    assert not reader.is_holding
+    assert not reader.has_pending

@@ -165,7 +165,7 @@ def test_what_is_malformed_is_refused_and_where(text: str, place: int) -> None:
 
 
 def test_what_stands_for_something_else_is_bounded() -> None:
-    with pytest.raises(BadSSML, match="holds at most"):
+    with pytest.raises(BadSSML, match="takes at most"):
         plan('<sub alias="a">' + "b" * (MAX_SUBSTITUTED_CHARS + 1) + "</sub>")
 
 

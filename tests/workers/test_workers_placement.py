@@ -24,7 +24,7 @@ def candidates(*, names: int = 5) -> st.SearchStrategy[list[Candidate]]:
         num_working=st.integers(0, 40),
         num_streams=st.integers(0, 30),
         num_contexts=st.integers(0, 60),
-        num_held=st.sampled_from([0, 0, 16, 64, 368]),
+        num_cached=st.sampled_from([0, 0, 16, 64, 368]),
         fixed_s=st.floats(1e-7, 0.1),
         stream_s=st.floats(1e-7, 0.05),
         position_s=st.floats(1e-7, 0.001),
@@ -46,12 +46,12 @@ def test_without_work_it_is_the_one_with_fewest_contexts() -> None:
 def test_a_prefix_is_worth_so_many_contexts_more(lead: int, goes_to: str) -> None:
     """64 positions of 30 µs against one and a half steps that are 0.2 ms longer for each context: 6.4 of them."""
     assert IDLE.position_s * 64 / (WAIT_STEPS * IDLE.stream_s) == pytest.approx(6.4)
-    holder = dataclasses.replace(IDLE, num_held=64, num_working=10 + lead)
+    holder = dataclasses.replace(IDLE, num_cached=64, num_working=10 + lead)
     assert place([dataclasses.replace(OTHER, num_working=10), holder], b"v").name == goes_to
 
 
 def test_a_prefix_is_worth_nothing_at_a_worker_that_has_all_it_can_carry() -> None:
-    holder = dataclasses.replace(IDLE, num_held=4096, num_working=100)
+    holder = dataclasses.replace(IDLE, num_cached=4096, num_working=100)
     assert place([holder, dataclasses.replace(OTHER, num_working=99)], b"v").name == "worker-1"
     both_full = [holder, dataclasses.replace(OTHER, num_working=101)]
     assert place(both_full, b"v") == holder
@@ -59,16 +59,16 @@ def test_a_prefix_is_worth_nothing_at_a_worker_that_has_all_it_can_carry() -> No
 
 def test_a_worker_that_has_learned_nothing_of_positions_does_not_get_all_voices() -> None:
     strays = dataclasses.replace(OTHER, position_s=1e-7)
-    assert place([dataclasses.replace(IDLE, num_held=64, num_working=3), strays], b"v").name == "worker-0"
+    assert place([dataclasses.replace(IDLE, num_cached=64, num_working=3), strays], b"v").name == "worker-0"
 
 
 def test_of_two_that_have_it_the_less_busy_one() -> None:
-    holders = [dataclasses.replace(IDLE, num_held=64, num_working=1), dataclasses.replace(OTHER, num_held=64)]
+    holders = [dataclasses.replace(IDLE, num_cached=64, num_working=1), dataclasses.replace(OTHER, num_cached=64)]
     assert place(holders, b"v").name == "worker-1"
 
 
 def test_one_that_may_stand_still_is_the_last_choice() -> None:
-    stands = dataclasses.replace(IDLE, num_held=368, is_suspect=True)
+    stands = dataclasses.replace(IDLE, num_cached=368, is_suspect=True)
     full = dataclasses.replace(OTHER, num_working=500)
     assert place([stands, full], b"v") == full
     assert place([stands], b"v") == stands
@@ -83,7 +83,7 @@ def test_every_gateway_decides_the_same(offered: list[Candidate], prefix: bytes,
 @given(candidates())
 @example([Candidate("worker-0", num_streams=0), Candidate("worker-1", num_streams=0, is_suspect=True)])
 def test_the_choice_is_never_worse_than_another(offered: list[Candidate]) -> None:
-    chosen, num_prefix = place(offered, b"v"), max(candidate.num_held for candidate in offered)
+    chosen, num_prefix = place(offered, b"v"), max(candidate.num_cached for candidate in offered)
     position_s = statistics.fmean(candidate.position_s for candidate in offered)
     for other in offered:
         if other.is_suspect == chosen.is_suspect:
@@ -113,7 +113,7 @@ def test_no_worker_gets_further_ahead_than_a_prefix_is_worth(
             continue
         offered = [
             dataclasses.replace(
-                IDLE, name=name, num_working=count, num_held=num_positions if prefix in held[name] else 0
+                IDLE, name=name, num_working=count, num_cached=num_positions if prefix in held[name] else 0
             )
             for name, count in working.items()
         ]

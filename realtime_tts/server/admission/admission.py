@@ -229,7 +229,7 @@ class Admission:
     def note_refusal(self, error: RealtimeTTSError, client: Client) -> None:
         """Count a refused handshake or request, and set the delay of its answer."""
         if isinstance(error, Overloaded | LimitExceeded | Unauthorized | Forbidden):
-            error.hold_s = self._refusal_delay.hold_s(client.tenant, client.address, time.monotonic())
+            error.delay_s = self._refusal_delay.delay_s(client.tenant, client.address, time.monotonic())
         self._metrics.refused.labels(error.code).inc()
         if count := self._throttle.take(error.code, time.monotonic()):
             log_event(logger, logging.INFO, "handshake_refused", code=error.code, count=count)

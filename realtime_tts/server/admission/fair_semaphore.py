@@ -25,7 +25,7 @@ class FairSemaphore:
         self._num_places, self._of_one = num_places, of_one
         self._max_waiting, self._max_waiting_of_one = max_waiting, max_waiting_of_one
         self._refusal = refusal
-        self._held: Counter[str] = Counter()
+        self._taken: Counter[str] = Counter()
         self._waiting: dict[asyncio.Future[None], str] = {}  # in order of arrival
 
     @contextlib.asynccontextmanager
@@ -68,17 +68,17 @@ class FairSemaphore:
             turn.set_exception(Overloaded(self._refusal))
 
     def _leave(self, key: str) -> None:
-        self._held[key] -= 1
-        if not self._held[key]:
-            del self._held[key]
+        self._taken[key] -= 1
+        if not self._taken[key]:
+            del self._taken[key]
         self._let_in()
 
     def _let_in(self) -> None:
-        while self._held.total() < self._num_places:
-            may_enter = [turn for turn, key in self._waiting.items() if self._held[key] < self._of_one]
+        while self._taken.total() < self._num_places:
+            may_enter = [turn for turn, key in self._waiting.items() if self._taken[key] < self._of_one]
             if not may_enter:
                 return
-            turn = min(may_enter, key=lambda turn: self._held[self._waiting[turn]])
-            self._held[self._waiting.pop(turn)] += 1
+            turn = min(may_enter, key=lambda turn: self._taken[self._waiting[turn]])
+            self._taken[self._waiting.pop(turn)] += 1
             if not turn.done():  # else its waiter has been cancelled, and leaves when it runs
                 turn.set_result(None)

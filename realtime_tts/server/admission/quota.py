@@ -45,15 +45,15 @@ class Quotas:
 
     # ---- places --------------------------------------------------------------------------------------------------
 
-    def max_sessions(self, tenant: str, held: Mapping[str, int], num_places: int) -> int:
-        """Return the number of sessions that a key may have now. `held`: slots by key."""
+    def max_sessions(self, tenant: str, taken: Mapping[str, int], num_places: int) -> int:
+        """Return the number of sessions that a key may have now. `taken`: slots by key."""
         limit = self._max_sessions_per_tenant or num_places
-        if sum(held.values()) >= self._fair_share_from * num_places:
-            limit = min(limit, self._share(tenant, held, num_places))
+        if sum(taken.values()) >= self._fair_share_from * num_places:
+            limit = min(limit, self._share(tenant, taken, num_places))
         return limit
 
-    def _share(self, tenant: str, held: Mapping[str, int], num_places: int) -> int:
-        num_present = len({key for key, count in held.items() if count} | {tenant})
+    def _share(self, tenant: str, taken: Mapping[str, int], num_places: int) -> int:
+        num_present = len({key for key, count in taken.items() if count} | {tenant})
         return fair_share(num_places, min(num_present + 1, self._num_keys))
 
     # ---- characters ----------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def problem_response(error: RealtimeTTSError, scope: Scope) -> JSONResponse:
         headers["retry-after"] = str(math.ceil(error.retry_after_s or RETRY_AFTER_S))
     if isinstance(error, Unauthorized):
         headers["www-authenticate"] = "Bearer"
-    if error.hold_s:
+    if error.delay_s:
         headers["connection"] = "close"
     return _rendered(error, scope, headers)
 
@@ -64,16 +64,16 @@ def _rendered(error: RealtimeTTSError, scope: Scope, headers: Mapping[str, str] 
     return JSONResponse(content, status, {**(headers or {}), **(more(error, request_id(scope)) if more else {})})
 
 
-async def hold_answer(error: RealtimeTTSError, receive: Receive) -> None:
+async def delay_answer(error: RealtimeTTSError, receive: Receive) -> None:
     """Wait for the delay of an error's answer, or until the client disconnects."""
 
     async def until_gone() -> None:
         while not (await receive())["type"].endswith(".disconnect"):
             pass
 
-    if error.hold_s:
+    if error.delay_s:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(until_gone(), error.hold_s)
+            await asyncio.wait_for(until_gone(), error.delay_s)
 
 
 def answers_in(shape: ProblemShape, headers: ProblemHeaders | None = None) -> params.Depends:
@@ -95,7 +95,7 @@ def install_problem_handlers(app: FastAPI) -> None:
 
     async def ours(connection: Request | WebSocket, error: Exception) -> JSONResponse:
         assert isinstance(error, RealtimeTTSError)
-        await hold_answer(error, connection.receive)
+        await delay_answer(error, connection.receive)
         return problem_response(error, connection.scope)
 
     async def http(connection: HTTPConnection, error: Exception) -> JSONResponse:

@@ -74,7 +74,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         _read_little(self.transport)
         self.on_writable: Callable[[bool], None] = _ignore
         self.on_failing: Callable[[int, str], None] = _ignore
-        self._held_pong = b""
+        self._pending_pong = b""
         self._fragments = bytearray()  # of an incomplete fragmented message
         self._abort_timer: asyncio.TimerHandle | None = None
         self._told_end = False
@@ -162,8 +162,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         frames = self.conn.data_to_send()
         if not self.writable.is_set():
             # For a peer that does not read, only the last pong is kept, so that pongs cannot fill memory.
-            held = [frame for frame in frames if frame[:1] == _PONG]
-            self._held_pong = held[-1] if held else self._held_pong
+            pongs = [frame for frame in frames if frame[:1] == _PONG]
+            self._pending_pong = pongs[-1] if pongs else self._pending_pong
             frames = [frame for frame in frames if frame[:1] != _PONG]
         self.transport.write(b"".join(frames))
 
@@ -193,8 +193,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        held, self._held_pong = self._held_pong, b""
-        self.transport.write(held)
+        pong, self._pending_pong = self._pending_pong, b""
+        self.transport.write(pong)
         self.on_writable(True)
 
     def write_frames(self, messages: Iterable[str | bytes]) -> None:
@@ -319,7 +319,7 @@ class RequestProtocol(H11Protocol):
         self._request_timer: asyncio.TimerHandle | None = self.loop.call_later(self.handshake_timeout_s, self._late)
         self._end_timer: asyncio.TimerHandle | None = None
         self._on_writable: Callable[[bool], None] = _ignore
-        self._is_held = False  # the request waits for an upload slot
+        self._is_waiting = False  # the request waits for an upload slot
         self._write_timeout_s = self.handshake_timeout_s
 
     @property
@@ -402,14 +402,14 @@ class RequestProtocol(H11Protocol):
             self._on_writable = _ignore
 
     @contextlib.contextmanager
-    def holding(self) -> Iterator[None]:
+    def waiting(self) -> Iterator[None]:
         """Context in which a request waits before its body is read: its time limit does not run."""
-        self._is_held = True
+        self._is_waiting = True
         self._stop_watching()
         try:
             yield
         finally:
-            self._is_held = False
+            self._is_waiting = False
             self._watch_request()
 
     def flush(self) -> None:
@@ -447,7 +447,7 @@ class RequestProtocol(H11Protocol):
             return
         state = self.conn.their_state
         is_arriving = state is h11.SEND_BODY or (state is h11.IDLE and bool(self.conn.trailing_data[0]))
-        if is_arriving and self._request_timer is None and not self._is_held:
+        if is_arriving and self._request_timer is None and not self._is_waiting:
             self._request_timer = self.loop.call_later(self.handshake_timeout_s, self._late)
         elif not is_arriving:
             self._stop_watching()

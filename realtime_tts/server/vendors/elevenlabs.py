@@ -15,7 +15,7 @@ from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.browser_tokens import make_plain_token
-from realtime_tts.server.http.problems import hold_answer, request_id
+from realtime_tts.server.http.problems import delay_answer, request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, problems, takes
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.first_message_key import with_key_of_first_message
@@ -58,7 +58,7 @@ async def _serve(websocket: WebSocket, gateway: Gateway, voice: str, multi: bool
     except RealtimeTTSError as error:
         if socket is websocket:
             raise
-        await hold_answer(error, websocket.receive)  # the handshake was accepted, so the refusal is a message
+        await delay_answer(error, websocket.receive)  # the handshake was accepted, so the refusal is a message
         await websocket.send_text(refusal(error))
         await websocket.close(POLICY_VIOLATION, "refused")
 

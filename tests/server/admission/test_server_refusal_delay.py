@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 from realtime_tts.server.admission import refusal_delay as refusals_module
 from realtime_tts.server.admission.auth import create_key
 from realtime_tts.server.admission.capacity import WINDOW_S, RequestRate
-from realtime_tts.server.admission.refusal_delay import BURST, MAX_HOLD_S, PER_S, RefusalDelay
+from realtime_tts.server.admission.refusal_delay import BURST, MAX_DELAY_S, PER_S, RefusalDelay
 
 MakeGateway = Callable[..., GatewayHarness]
 SPEECH_DOORS = (
@@ -44,19 +44,19 @@ def test_requests_count_for_one_window_to_two() -> None:
 
 def test_some_refusals_are_answered_at_once_and_the_rest_at_a_rate() -> None:
     refusals = RefusalDelay()
-    assert [refusals.hold_s("a", "1.2.3.4", 5.0) for _ in range(BURST)] == [0.0] * BURST
-    assert refusals.hold_s("a", "1.2.3.4", 5.0) == pytest.approx(1 / PER_S)
-    assert refusals.hold_s("a", "1.2.3.4", 5.0) == pytest.approx(2 / PER_S)
-    assert refusals.hold_s("b", "1.2.3.4", 5.0) == 0, "another key behind the same address"
-    assert refusals.hold_s("a", "5.6.7.8", 5.0) == 0
-    assert refusals.hold_s("a", "1.2.3.4", 5.0 + 3 / PER_S) == pytest.approx(0.0)
+    assert [refusals.delay_s("a", "1.2.3.4", 5.0) for _ in range(BURST)] == [0.0] * BURST
+    assert refusals.delay_s("a", "1.2.3.4", 5.0) == pytest.approx(1 / PER_S)
+    assert refusals.delay_s("a", "1.2.3.4", 5.0) == pytest.approx(2 / PER_S)
+    assert refusals.delay_s("b", "1.2.3.4", 5.0) == 0, "another key behind the same address"
+    assert refusals.delay_s("a", "5.6.7.8", 5.0) == 0
+    assert refusals.delay_s("a", "1.2.3.4", 5.0 + 3 / PER_S) == pytest.approx(0.0)
 
 
 def test_a_hold_has_an_end_and_is_over_soon_after_the_last_refusal() -> None:
     refusals = RefusalDelay()
-    longest_s = max(refusals.hold_s("a", "", 0.0) for _ in range(100_000))
-    assert longest_s == MAX_HOLD_S
-    assert refusals.hold_s("a", "", MAX_HOLD_S + BURST / PER_S) == 0
+    longest_s = max(refusals.delay_s("a", "", 0.0) for _ in range(100_000))
+    assert longest_s == MAX_DELAY_S
+    assert refusals.delay_s("a", "", MAX_DELAY_S + BURST / PER_S) == 0
 
 
 def test_clients_that_wait_for_their_answers_are_refused_at_the_bounded_rate() -> None:
@@ -64,7 +64,7 @@ def test_clients_that_wait_for_their_answers_are_refused_at_the_bounded_rate() -
     due_s = [0.0] * 128  # when each of so many connections asks next
     num_refused = 0
     while (now := min(due_s)) < seconds:
-        due_s[due_s.index(now)] = now + refusals.hold_s("a", "", now) + 0.001
+        due_s[due_s.index(now)] = now + refusals.delay_s("a", "", now) + 0.001
         num_refused += 1
     assert num_refused <= BURST + seconds * PER_S + len(due_s)
 
@@ -72,7 +72,7 @@ def test_clients_that_wait_for_their_answers_are_refused_at_the_bounded_rate() -
 def test_accounts_that_delay_nothing_are_dropped() -> None:
     refusals = RefusalDelay()
     for number in range(20_000):
-        refusals.hold_s("", str(number), float(number))
+        refusals.delay_s("", str(number), float(number))
     assert len(refusals._buckets) < 2000
 
 
@@ -154,7 +154,7 @@ async def test_an_answer_is_not_held_for_a_client_that_has_gone(
     baseline = gateway.usage()
     monkeypatch.setattr(refusals_module, "BURST", 0)
     monkeypatch.setattr(refusals_module, "PER_S", 1 / 600)
-    monkeypatch.setattr(refusals_module, "MAX_HOLD_S", 600.0)
+    monkeypatch.setattr(refusals_module, "MAX_DELAY_S", 600.0)
     async with open_stream(gateway.ws_url) as client:
         await client.send("session.start")
         await client.until("session.started")

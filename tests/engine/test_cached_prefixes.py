@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from realtime_tts.contract import frames
 from realtime_tts.engine.core.block_pool import BlockPool, chain_hashes, prefix_root
-from realtime_tts.engine.core.held_prefixes import HeldPrefixes
+from realtime_tts.engine.core.cached_prefixes import CachedPrefixes
 from realtime_tts.model.checkpoint import LoadedModel
 
 SIZE = 2  # of a block
@@ -28,7 +28,7 @@ class Cache(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pool = BlockPool(8, SIZE)
-        self.prefixes = HeldPrefixes(self.pool, MAX_PREFIXES)
+        self.prefixes = CachedPrefixes(self.pool, MAX_PREFIXES)
         self.now = 0.0
         self.heard: dict[bytes, int] = {}
         self.noted: dict[bytes, list[bytes]] = {}
@@ -62,19 +62,19 @@ class Cache(RuleBasedStateMachine):
         if news is None:
             self.is_fresh = self.is_fresh or later_s >= 1.0
             return
-        held, lost = news
-        assert held or lost
-        assert not held.keys() & set(lost)
+        cached, lost = news
+        assert cached or lost
+        assert not cached.keys() & set(lost)
         for key in lost:
             del self.heard[key]  # only what was told is lost
-        self.heard |= held
+        self.heard |= cached
         self.is_fresh = later_s >= 1.0
 
     @invariant()
     def nothing_is_told_that_is_not_so(self) -> None:
         if self.is_fresh:
-            held = {key: SIZE * len(chain) for key, chain in self.noted.items() if self.pool.holds(chain[-1])}
-            assert self.heard == held
+            cached = {key: SIZE * len(chain) for key, chain in self.noted.items() if self.pool.holds(chain[-1])}
+            assert self.heard == cached
 
 
 Cache.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
@@ -83,7 +83,7 @@ TestCache = Cache.TestCase
 
 def test_news_of_a_new_prefix_does_not_wait_for_the_next_look() -> None:
     pool = BlockPool(8, SIZE)
-    prefixes, hashes = HeldPrefixes(pool), hashes_of("v", 2)
+    prefixes, hashes = CachedPrefixes(pool), hashes_of("v", 2)
     prefixes.news(0.0)
     prefixes.note(b"v", hashes)
     assert prefixes.news(0.1) is None
@@ -97,7 +97,7 @@ def test_news_of_a_new_prefix_does_not_wait_for_the_next_look() -> None:
 
 def test_a_prefix_that_is_forgotten_and_noted_again_is_not_still_said_to_be_held() -> None:
     pool = BlockPool(8, SIZE)
-    prefixes, hashes = HeldPrefixes(pool, max_prefixes=1), hashes_of("v", 1)
+    prefixes, hashes = CachedPrefixes(pool, max_prefixes=1), hashes_of("v", 1)
     allocation = pool.allocate(3, hashes, 3)
     assert allocation is not None
     pool.remember(allocation.blocks, hashes)
@@ -112,7 +112,7 @@ def told(harness: EngineHarness) -> dict[bytes, int]:
     found: dict[bytes, int] = {}
     for message in harness.sent:
         if isinstance(message, frames.Prefixes):
-            found |= message.held
+            found |= message.cached
             for key in message.lost:
                 del found[key]
     return found
