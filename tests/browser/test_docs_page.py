@@ -22,6 +22,7 @@ def server() -> Iterator[GatewayHarness]:
         yield harness
 
 
+@pytest.mark.slow
 def test_the_page_renders_and_tries_an_address_out(chromium: Chrome, server: GatewayHarness) -> None:
     wait = WebDriverWait(chromium, 30)
     chromium.get_log("browser")  # of the page before

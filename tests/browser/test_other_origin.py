@@ -122,6 +122,7 @@ def run(chromium: Chrome, name: str, server: str, key: str = API_KEY) -> Any:
     return chromium.execute_async_script(RUN, name, server, key)
 
 
+@pytest.mark.slow
 def test_the_packages_speak_on_a_page(chromium: Chrome, site: str, clients_page: str, server: str) -> None:
     chromium.get(f"{site}/{clients_page}")
     spoken = run(chromium, "openaiSpeech", server)

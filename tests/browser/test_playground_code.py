@@ -49,6 +49,7 @@ def seconds(path: Path) -> float:
         return len(file.readframes(1 << 30)) / 2 / file.getframerate()
 
 
+@pytest.mark.slow
 def test_programs_run_as_they_are_pasted(page: PlaygroundPage, tmp_path: Path) -> None:
     page.open_dialog("use-code")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "clients/python/src")}

@@ -28,6 +28,7 @@ def page(listening_chromium: Chrome, gateway: FakeGateway) -> Iterator[Playgroun
     assert errors == []
 
 
+@pytest.mark.slow
 def test_speaking_interrupts_and_noise_does_not(page: PlaygroundPage, gateway: FakeGateway) -> None:
     page.script(
         "window.__changes = []; window.__loudest = -90; const dispatch = EventTarget.prototype.dispatchEvent;"

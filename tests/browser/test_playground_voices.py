@@ -272,6 +272,7 @@ def test_a_voice_of_a_file_is_heard_renamed_and_deleted(
         ask(f"v1/voices/{voice}")
 
 
+@pytest.mark.slow
 def test_a_voice_is_recorded_in_the_page(real_page: PlaygroundPage, ask: Callable[[str], Any]) -> None:
     page = real_page
     page.open_dialog("new-voice")
