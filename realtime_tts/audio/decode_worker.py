@@ -14,6 +14,7 @@ import contextlib
 import io
 import math
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -33,12 +34,8 @@ class Refused(Exception):
 
 
 def limit_resources(memory_bytes: int, cpu_seconds: int, niceness: int) -> None:
-    with contextlib.suppress(AttributeError, OSError):
+    with contextlib.suppress(OSError):
         os.nice(niceness)
-    try:
-        import resource
-    except ImportError:  # not a POSIX system; the parent's time limit remains
-        return
     wanted = {"RLIMIT_AS": memory_bytes, "RLIMIT_CPU": cpu_seconds, "RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0}
     wanted |= {"RLIMIT_NPROC": 0, "RLIMIT_NOFILE": MAX_FILES}
     for name, value in wanted.items():

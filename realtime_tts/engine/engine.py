@@ -32,7 +32,6 @@ from realtime_tts.engine.runtime.stages import StageClock
 from realtime_tts.engine.segment import (
     EngineSegment,
     content_of,
-    encode_pcm,
     faded_out,
     from_onset,
     make_segment,
@@ -472,7 +471,7 @@ class Engine:
         if onset_db is not None and segment.begins_context:
             num_made, pcm = pcm.size, from_onset(pcm, sample_rate, onset_db)
             flag = flag._replace(left_out_s=(num_made - pcm.size) / sample_rate)
-        payload = encode_pcm(pcm)
+        payload = pcm.tobytes()
         self.emit(frames.Audio(segment.message.request_id, len(segment.patches), position, mass, payload=payload))
         segment.patches.append(audio.patch.copy())  # a view would keep one step's whole buffer alive
         segment.num_samples += pcm.size

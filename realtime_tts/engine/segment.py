@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import sys
 
 import numpy as np
 
@@ -220,10 +219,3 @@ def from_onset(pcm: Array, sample_rate: int, onset_db: float) -> Array:
     fade = np.ones(pcm.size - start, np.float32)
     fade[:lead_in] = np.linspace(0.0, 1.0, fade[:lead_in].size, dtype=np.float32)
     return (pcm[start:] * fade).astype(pcm.dtype)
-
-
-def encode_pcm(pcm: Array) -> bytes:
-    """Return little-endian bytes of [samples] int16, or float32 in −1…1."""
-    if sys.byteorder == "big":
-        pcm = pcm.astype(pcm.dtype.newbyteorder("<"))
-    return pcm.tobytes()

@@ -29,7 +29,6 @@ import torch
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.heap import GIVE_BACK_EVERY_S, HeapKeeper, resident_bytes
-from realtime_tts.contract.location import local_directory
 from realtime_tts.contract.threads import switch_quickly
 from realtime_tts.contract.watch import watch
 from realtime_tts.engine.calibrate import with_text_head
@@ -246,7 +245,7 @@ def load_checkpoint(options: EngineOptions) -> tuple[LoadedModel, torch.device]:
     torch.set_num_threads(choose_threads(options.threads))
     device = choose_device(options.device)
     dtype = None if options.dtype == "auto" else options.dtype
-    loaded = load_model(str(local_directory(options.model) or options.model), device, dtype)
+    loaded = load_model(options.model, device, dtype)
     if options.flow_steps:
         policy = dataclasses.replace(loaded.policy, default_steps=options.flow_steps)
         loaded = dataclasses.replace(loaded, policy=policy)

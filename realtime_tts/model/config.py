@@ -77,7 +77,6 @@ class AudioVAEConfig:
 class ModelConfig:
     """One checkpoint. Lengths in positions or patches, rates in Hz."""
 
-    generation: str
     patch_size: int
     latent_dim: int
     vocab_size: int

@@ -157,7 +157,6 @@ def _model_config(raw: _Section, *, is_v2: bool) -> ModelConfig:
     no_rope = raw.flag("residual_lm_no_rope", False) if is_v2 else base.rope is None
     num_residual = raw.count("residual_lm_num_layers", 8 if is_v2 else 6)
     config = ModelConfig(
-        generation="voxcpm2" if is_v2 else "voxcpm",
         patch_size=raw.count("patch_size", 4 if is_v2 else 2),
         latent_dim=raw.count("feat_dim", 64),
         vocab_size=lm.count("vocab_size"),

@@ -78,7 +78,7 @@ def test_half_billion_model_defaults():
 
 def test_a_missing_architecture_means_the_first_one():
     raw = {key: value for key, value in CONFIGS["voxcpm_1_5"].items() if key != "architecture"}
-    assert parse_config(raw).generation == "voxcpm"
+    assert not parse_config(raw).concat_conditions
 
 
 def test_head_dim_is_kv_channels_and_only_without_them_hidden_over_heads():

@@ -42,7 +42,7 @@ def test_text_positions_bypass_the_local_encoder(model, monkeypatch):
 def test_text_embeddings_are_scaled_only_with_mup(model):
     ids = torch.tensor([7])
     ratio = model.embed_text(ids) / model.base_lm.embed_tokens(ids)
-    torch.testing.assert_close(ratio, torch.full_like(ratio, 12.0 if model.config.generation == "voxcpm" else 1.0))
+    torch.testing.assert_close(ratio, torch.full_like(ratio, 1.0 if model.config.concat_conditions else 12.0))
 
 
 def test_a_patch_embedding_does_not_depend_on_its_neighbours(model):

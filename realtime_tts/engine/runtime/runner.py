@@ -66,8 +66,6 @@ class ModelRunner:
         default_flow_steps: number of flow steps of most requests.
         text_head: attention head that shows a stream's place in its text; None: the place is not measured.
         stages: receives each step's stages as they are launched.
-        advances: whether a step also computes LocEnc and LMs for the next one, while its audio is decoded and sent.
-            None: only on CUDA, where both run at the same time; elsewhere this is wasted for a stream that stops.
         guided_times: times of the flow between which guidance is applied.
         bank: the model's adapters. Steps without adapters use programs without a bank.
     """
@@ -80,7 +78,6 @@ class ModelRunner:
         backend: AttentionBackend | None = None,
         text_head: TextHead | None = None,
         stages: StageClock | None = None,
-        advances: bool | None = None,
         guided_times: GuidedTimes = ALWAYS_GUIDED,
         bank: AdapterBank | None = None,
     ) -> None:
@@ -89,7 +86,9 @@ class ModelRunner:
         self.stages = stages or NoClock()
         self.device = model.stop_proj.weight.device
         self.backend = backend or SDPABackend()
-        self.advances = self.device.type == "cuda" if advances is None else advances
+        # On CUDA a step also computes LocEnc and LMs for the next one, while its audio is decoded and sent. Elsewhere
+        # this does not run at the same time, and is wasted for a stream that stops.
+        self.advances = self.device.type == "cuda"
         self._reads_text = text_head is not None
         self._ahead: dict[int, tuple[str, int]] = {}  # by slot, the request and position that `advance` has computed
         self.is_asynchronous = self.device.type == "cuda"  # the host can do something else meanwhile

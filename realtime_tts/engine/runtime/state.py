@@ -14,7 +14,7 @@ from realtime_tts.model.voxcpm import VoxCPM
 class DeviceTensors:
     """Static tensors, allocated once, so that steps over them can be captured.
 
-    kv: `num_blocks` blocks and `scratch_block`, which no sequence uses: padded rows may write there.
+    kv: `num_blocks` blocks and one that no sequence uses: padded rows may write there.
     block_tables: [num_slots + 1, max_blocks] int64, the blocks of each slot's stream; the rest of a row repeats the
     first block. The last slot, here and in the other tensors, is for padded rows.
     last_patch: [num_slots + 1, patch_size, latent_dim] float32.
@@ -25,7 +25,7 @@ class DeviceTensors:
 
     def __init__(self, model: VoxCPM, num_blocks: int, block_size: int, num_slots: int, max_blocks: int) -> None:
         config, device, dtype = model.config, model.stop_proj.weight.device, model.dtype
-        self.scratch_block, self.scratch_slot = num_blocks, num_slots
+        self.scratch_slot = num_slots
         self.kv = KVCache.allocate(config, num_blocks + 1, block_size, device, dtype)
         self.block_tables = torch.full((num_slots + 1, max_blocks), num_blocks, device=device)
         self.last_patch = torch.zeros(num_slots + 1, config.patch_size, config.latent_dim, device=device)
