@@ -7,11 +7,11 @@ before plain numbers). Text that no rule claims is a word, a pause or silent.
 from __future__ import annotations
 
 from realtime_tts.text.characters import is_cjk_punctuation, is_mark, is_unspaced
-from realtime_tts.text.rules import abbreviations, codes, dates, money, numbers, phones, symbols, units, web, words
+from realtime_tts.text.rules import abbreviations, codes, dates, money, numbers, phones, symbols, units, web
 from realtime_tts.text.rules.base import REACHING, RuleList, Scan, SpokenToken
 from realtime_tts.text.rules.local import all_local_rules, local_rules
-from realtime_tts.text.rules.pauses import pause_token
 from realtime_tts.text.rules.verbalize import foreign_words
+from realtime_tts.text.rules.words import grapheme_end, pause_token, read_word, word_ends
 from realtime_tts.text.rules.written import MARKUP, NUMBER, written_token
 
 DIGIT_RULES = RuleList((
@@ -55,13 +55,13 @@ def find_token(scan: Scan, index: int) -> SpokenToken:
     if not (is_english or scan.spell):
         return written_token(scan, index)
     if is_unspaced(char):
-        end = words.grapheme_end(scan.text, index)
+        end = grapheme_end(scan.text, index)
         return SpokenToken(scan.text[index:end], end, spaced=False)
     if char.isdecimal():
         return _plain_number(scan, index)
     if char.isalnum() or is_mark(char):
-        last, end = words.word_ends(scan, index)
-        return SpokenToken(words.read_word(scan.text[index:last], scan), end, spaced=last < end)
+        last, end = word_ends(scan, index)
+        return SpokenToken(read_word(scan.text[index:last], scan), end, spaced=last < end)
     return pause_token(scan.text, index)
 
 

@@ -1,25 +1,24 @@
-"""Plain words: where they end, and which capitals are spelt letter by letter."""
+"""Text that no rule claims: where words end, which capitals are spelt letter by letter, and pauses."""
 
 from __future__ import annotations
 
 import re
 
-from realtime_tts.text.characters import begins_grapheme, is_mark, is_unspaced
+from realtime_tts.text.characters import begins_grapheme, is_clause_stop, is_mark, is_sentence_stop, is_unspaced
 from realtime_tts.text.language_data import word_set
-from realtime_tts.text.rules.base import Scan
+from realtime_tts.text.rules.base import Scan, SpokenToken
 
 _MAX_WORD = 200
 _MAX_GRAPHEME = 16
 _PLAIN = re.compile(r"[A-Za-z]{1,200}(?=[ ,.!?]|\Z)")
-# Said as words.
-_SPOKEN = word_set("spoken_acronyms")
-# Plain words that people capitalise for emphasis.
-_EMPHASISED = word_set("emphasised")
+_SPOKEN = word_set("spoken_acronyms")  # said as words
+_EMPHASISED = word_set("emphasised")  # plain words that people capitalise
 _LETTER_PAIRS = word_set("letter_pairs")
 _PLURAL = re.compile(r"([A-Z]{2,6})('?s)")
 _CAPS = re.compile(r"[A-Z]{2,6}")
 _NO_VOWEL = re.compile(r"[bcdfghjklmnpqrstvwxz]{2,5}")
 _HUMMED = word_set("hummed")
+_PAUSES = {",": ",", ";": ";", ":": ":", "—": "—", "(": ",", ")": ",", "[": ",", "]": ",", "|": ",", "→": ",", "⇒": ","}
 
 
 def word_end(text: str, index: int) -> int:
@@ -105,3 +104,52 @@ def _is_pronounceable(word: str) -> bool:
     """Return True if vowels and consonants are mixed as in a word: true for "NEVER", false for "HTTP" and "USSR"."""
     vowels = sum(char in "aeiouy" for char in word)
     return 0.25 <= vowels / len(word) <= 0.67 and not re.search(r"[^aeiouy]{4}|^[^aeiouy]{3}", word)
+
+
+def pause_token(text: str, index: int) -> SpokenToken:
+    """Return the pause or the gap at `index`, a character that no word begins with."""
+    char = text[index]
+    after = text[index + 1] if index + 1 < len(text) else " "
+    if char == " " and not after.isspace():
+        return SpokenToken("", index + 1)
+    if char.isspace():
+        return _white_space(text, index)
+    if char in ".!?":
+        return _stops(text, index)
+    if is_sentence_stop(char) or is_clause_stop(char):
+        return SpokenToken(char, index + 1, pause=True)
+    before = text[index - 1] if index else " "
+    if char in "-–" and before.isspace() and after.isspace() and index:
+        return SpokenToken("—", index + 1, pause=True)
+    if char == "–" or text.startswith("--", index):
+        return SpokenToken("—", index + (1 if char == "–" else 2), pause=True)
+    if char in _PAUSES:
+        return SpokenToken(_PAUSES[char], index + 1, pause=True)
+    return SpokenToken("", index + 1, spaced=char not in "'\"*_`")
+
+
+def _white_space(text: str, index: int) -> SpokenToken:
+    end = index + 1
+    while end < len(text) and text[end].isspace():
+        end += 1
+    num_newlines = text.count("\n", index, end)
+    wrapped = num_newlines == 1 and end < len(text) and text[end].islower()
+    if num_newlines and not wrapped:
+        return SpokenToken(".", end, pause=True)
+    return SpokenToken("", end)
+
+
+def _stops(text: str, index: int) -> SpokenToken:
+    """Return one pause for a run of stops: the strongest of them, "..." for dots alone."""
+    end = index
+    while end < len(text) and text[end] in ".!?":
+        end += 1
+    run = text[index:end]
+    tight = end < len(text) and text[end].isalnum() and index > 0 and text[index - 1].isalnum()
+    if run == "." and tight and text[end].islower():
+        return SpokenToken("", end)
+    if "?" in run:
+        return SpokenToken("?", end, pause=True)
+    if "!" in run:
+        return SpokenToken("!", end, pause=True)
+    return SpokenToken("..." if len(run) > 1 else ".", end, pause=True)

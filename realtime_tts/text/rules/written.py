@@ -10,8 +10,7 @@ import unicodedata
 from realtime_tts.text.characters import has_content, is_mark, is_sign, is_unspaced
 from realtime_tts.text.rules import symbols, web
 from realtime_tts.text.rules.base import ReachingPattern, RuleList, Scan, SpokenToken
-from realtime_tts.text.rules.pauses import pause_token
-from realtime_tts.text.rules.words import grapheme_end, word_ends
+from realtime_tts.text.rules.words import grapheme_end, pause_token, word_ends
 
 MARKUP = RuleList((*web.MARKUP_RULES, *symbols.MARKUP_RULES))
 NUMBER = ReachingPattern(r"\d(?:[\d.,:/-]{0,38}\d)?")
