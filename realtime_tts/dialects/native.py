@@ -18,36 +18,7 @@ from realtime_tts.contract.speech_params import SPEECH_PARAMS
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.json_input import Body, Integer, dump_json, load_object, read_params
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
-from realtime_tts.session.messages import (
-    AudioPackets,
-    CancelAcknowledged,
-    CancelRequest,
-    ClientMessage,
-    ContextCancelled,
-    ContextDone,
-    ContextFailed,
-    ContextHeld,
-    ContextReleased,
-    ContextStarted,
-    End,
-    ErrorMessage,
-    Flush,
-    Flushed,
-    Hold,
-    KeepAlive,
-    Ping,
-    PlaybackReport,
-    Pong,
-    Release,
-    Resume,
-    ServerMessage,
-    SessionResumed,
-    SessionStarted,
-    StartSession,
-    Text,
-    WarningMessage,
-    Words,
-)
+from realtime_tts.session import messages
 
 SUBPROTOCOL = "realtime-tts.v1"
 AUDIO_HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number, sequence, pts in samples
@@ -64,7 +35,7 @@ class NativeDialect:
     habits = Habits(accepts_any_voice=False, resumes=True)
     welcome = ()
 
-    def parse(self, frame: str | bytes, max_bytes: int) -> tuple[ClientMessage]:
+    def parse(self, frame: str | bytes, max_bytes: int) -> tuple[messages.ClientMessage]:
         """Return the message of a frame. A binary frame is read as UTF-8 JSON too: some libraries send only these.
 
         Raises:
@@ -77,9 +48,9 @@ class NativeDialect:
             raise InvalidMessage(f"unknown message type {str(kind)[:64]!r}", field="type")
         return (_PARSERS[kind](values),)
 
-    def serialize(self, message: ServerMessage) -> Sequence[str | bytes]:
+    def serialize(self, message: messages.ServerMessage) -> Sequence[str | bytes]:
         """Return a text frame (str), or for audio one binary frame (bytes) for each packet."""
-        if isinstance(message, AudioPackets):
+        if isinstance(message, messages.AudioPackets):
             pack, number, packets = AUDIO_HEADER.pack, message.number, message.packets
             sequence, pts, step = message.sequence, packets.pts_samples, packets.packet_samples
             return [
@@ -92,7 +63,7 @@ class NativeDialect:
 # ---- client messages ---------------------------------------------------------------------------------------------
 
 
-_Parser = Callable[[Mapping[str, object]], ClientMessage]
+_Parser = Callable[[Mapping[str, object]], messages.ClientMessage]
 
 
 def _body_of(message: type) -> type[Body]:
@@ -137,59 +108,57 @@ def _audio_format(given: dict[str, Any]) -> AudioFormat:
     return AudioFormat(**given)
 
 
-def _parse_text(values: Mapping[str, object]) -> Text:
+def _parse_text(values: Mapping[str, object]) -> messages.Text:
     body = _Text.of(values)
-    return Text(body.context_id, body.text, **body.choices())
+    return messages.Text(body.context_id, body.text, **body.choices())
 
 
-def _parse_resume(values: Mapping[str, object]) -> Resume:
+def _parse_resume(values: Mapping[str, object]) -> messages.Resume:
     body = _Resume.of(values)
     if any(len(context_id) > _MAX_ID_CHARS for context_id in body.contexts):
         raise InvalidMessage(f"contexts has an id of more than {_MAX_ID_CHARS} characters", field="contexts")
     if len(body.contexts) > _MAX_IDS:
         raise InvalidMessage(f"contexts lists more than {_MAX_IDS}", field="contexts")
     last = {context_id: -1 if sequence is None else sequence for context_id, sequence in body.contexts.items()}
-    return Resume(body.session_id, last)
+    return messages.Resume(body.session_id, last)
 
 
-def _parser_of(
-    message: type[Flush | End | CancelRequest | Hold | Release | PlaybackReport | Ping],
-) -> Callable[[Mapping[str, object]], ClientMessage]:
+def _parser_of(message: type[messages.ClientMessage]) -> _Parser:
     body = _body_of(message)
     return lambda values: message(**body.of(values).given())
 
 
 _PARSERS: dict[str, _Parser] = {
-    "session.start": lambda values: StartSession(**_Start.of(values).choices()),
+    "session.start": lambda values: messages.StartSession(**_Start.of(values).choices()),
     "session.resume": _parse_resume,
     "text": _parse_text,
-    "flush": _parser_of(Flush),
-    "end": _parser_of(End),
-    "cancel": _parser_of(CancelRequest),
-    "hold": _parser_of(Hold),
-    "release": _parser_of(Release),
-    "playback": _parser_of(PlaybackReport),
-    "ping": _parser_of(Ping),
+    "flush": _parser_of(messages.Flush),
+    "end": _parser_of(messages.End),
+    "cancel": _parser_of(messages.CancelRequest),
+    "hold": _parser_of(messages.Hold),
+    "release": _parser_of(messages.Release),
+    "playback": _parser_of(messages.PlaybackReport),
+    "ping": _parser_of(messages.Ping),
 }
 
 # ---- server messages ---------------------------------------------------------------------------------------------
 
-_TYPES: dict[type[ServerMessage], str] = {
-    SessionStarted: "session.started",
-    SessionResumed: "session.resumed",
-    ContextStarted: "context.started",
-    Words: "words",
-    Flushed: "flushed",
-    ContextDone: "context.done",
-    ContextCancelled: "context.cancelled",
-    ContextFailed: "context.failed",
-    CancelAcknowledged: "cancel.acknowledged",
-    ContextHeld: "context.held",
-    ContextReleased: "context.released",
-    ErrorMessage: "error",
-    WarningMessage: "warning",
-    KeepAlive: "keepalive",
-    Pong: "pong",
+_TYPES: dict[type[messages.ServerMessage], str] = {
+    messages.SessionStarted: "session.started",
+    messages.SessionResumed: "session.resumed",
+    messages.ContextStarted: "context.started",
+    messages.Words: "words",
+    messages.Flushed: "flushed",
+    messages.ContextDone: "context.done",
+    messages.ContextCancelled: "context.cancelled",
+    messages.ContextFailed: "context.failed",
+    messages.CancelAcknowledged: "cancel.acknowledged",
+    messages.ContextHeld: "context.held",
+    messages.ContextReleased: "context.released",
+    messages.ErrorMessage: "error",
+    messages.WarningMessage: "warning",
+    messages.KeepAlive: "keepalive",
+    messages.Pong: "pong",
 }
 _NOT_SENT = ("by_client", "measured")
 # Without the lexicon, which may be long and which the client has sent.
@@ -209,11 +178,11 @@ def _members(value: object) -> dict[str, object]:
     assert dataclasses.is_dataclass(value)
     names = (field.name for field in dataclasses.fields(value))
     members = {name: _rendered(getattr(value, name)) for name in names if name not in _NOT_SENT}
-    if isinstance(value, SessionStarted):
+    if isinstance(value, messages.SessionStarted):
         members["params"] = {name: value.params.get(name) for name in _TOLD_PARAMS}
-    elif isinstance(value, Words):
+    elif isinstance(value, messages.Words):
         members["timing"] = "measured" if all(word.measured for word in value.words) else "estimated"
-    elif isinstance(value, ErrorMessage):
+    elif isinstance(value, messages.ErrorMessage):
         return {name: member for name, member in members.items() if member is not None}
     elif isinstance(value, AudioFormat) and value.codec != "opus":
         return {name: members[name] for name in ("codec", "sample_rate", "frame_ms")}

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from realtime_tts.session.messages import (
-    CancelContext,
-    EndOfSegments,
-    ExtendSpeech,
-    ParkContext,
-    PlaybackChanged,
-    PriorityChanged,
-    ReleaseContext,
-    SessionEvent,
-    StartSpeech,
-)
+from realtime_tts.session import messages
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.text.planner import Segment
 
@@ -29,7 +19,9 @@ class EngineSide:
         priority: as in `PriorityChanged`.
     """
 
-    def __init__(self, events: list[SessionEvent], context_id: str, number: int, settings: ContextSettings) -> None:
+    def __init__(
+        self, events: list[messages.SessionEvent], context_id: str, number: int, settings: ContextSettings
+    ) -> None:
         self.is_busy = self.is_parked = False
         self.priority = 0
         self._events = events
@@ -40,31 +32,31 @@ class EngineSide:
         """Request a segment, or more text of the last one."""
         if is_new:
             self.is_busy = True
-            start = StartSpeech(self._context_id, self._number, segment, self._settings, self.priority)
+            start = messages.StartSpeech(self._context_id, self._number, segment, self._settings, self.priority)
             self._events.append(start)
             if self.is_parked:
                 self._tell_parked()
         else:
-            self._events.append(ExtendSpeech(self._context_id, segment))
+            self._events.append(messages.ExtendSpeech(self._context_id, segment))
 
     def end_segments(self) -> None:
         """Report that no segment follows."""
         if self.is_busy:
-            self._events.append(EndOfSegments(self._context_id))
+            self._events.append(messages.EndOfSegments(self._context_id))
 
     def release(self) -> None:
         """Report that the context's audio is complete."""
-        self._stop(ReleaseContext(self._context_id))
+        self._stop(messages.ReleaseContext(self._context_id))
 
     def cancel(self) -> None:
         """Request to stop all work."""
-        self._stop(CancelContext(self._context_id))
+        self._stop(messages.CancelContext(self._context_id))
 
     def set_priority(self, priority: int) -> None:
         if priority != self.priority:
             self.priority = priority
             if self.is_busy:
-                self._events.append(PriorityChanged(self._context_id, priority))
+                self._events.append(messages.PriorityChanged(self._context_id, priority))
 
     def park(self) -> None:
         """Request to generate no more audio until the next playback report."""
@@ -80,11 +72,11 @@ class EngineSide:
         was_parked, self.is_parked = self.is_parked, False
         if self.is_busy and (not only_news or was_parked or self._is_off(position_ms, paused, now)):
             self._reported = position_ms, paused, now
-            self._events.append(PlaybackChanged(self._context_id, position_ms, paused))
+            self._events.append(messages.PlaybackChanged(self._context_id, position_ms, paused))
 
     def _tell_parked(self) -> None:
         if self.is_busy:
-            self._events.append(ParkContext(self._context_id))
+            self._events.append(messages.ParkContext(self._context_id))
 
     def _is_off(self, position_ms: float, paused: bool, now: float) -> bool:
         if self._reported is None:
@@ -94,7 +86,7 @@ class EngineSide:
         is_wrong = paused != was_paused or abs(position_ms - estimate_ms) > TOLERANCE_MS
         return is_wrong or now - reported_at >= REPORT_AGAIN_S
 
-    def _stop(self, event: ReleaseContext | CancelContext) -> None:
+    def _stop(self, event: messages.ReleaseContext | messages.CancelContext) -> None:
         if self.is_busy:
             self.is_busy = False
             self._events.append(event)

@@ -17,23 +17,7 @@ from realtime_tts.dialects.cartesia.events import WordTimes
 from realtime_tts.dialects.cartesia.requests import Input
 from realtime_tts.dialects.json_input import Body, load_object, required
 from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, error_classes
-from realtime_tts.session.messages import (
-    AudioPackets,
-    CancelRequest,
-    ClientMessage,
-    ContextCancelled,
-    ContextDone,
-    ContextFailed,
-    End,
-    ErrorMessage,
-    Flush,
-    Flushed,
-    KeepAlive,
-    ServerMessage,
-    Text,
-    WarningMessage,
-    Words,
-)
+from realtime_tts.session import messages
 
 _MAX_ID_CHARS = 128
 _MAX_OVER = 1024  # ids of ended contexts to remember
@@ -80,7 +64,7 @@ class CartesiaDialect:
 
     # ---- from the client -----------------------------------------------------------------------------------------
 
-    def parse(self, frame: str | bytes, max_bytes: int) -> list[ClientMessage]:
+    def parse(self, frame: str | bytes, max_bytes: int) -> list[messages.ClientMessage]:
         values = load_object(frame, max_bytes)
         context_id = self._read_id(_Named.of(values).context_id)
         try:
@@ -97,13 +81,13 @@ class CartesiaDialect:
             raise InvalidMessage(f"context_id has 1 to {_MAX_ID_CHARS} characters", field="context_id")
         return context_id
 
-    def _read(self, input_: Input, context_id: str) -> Iterator[ClientMessage]:
+    def _read(self, input_: Input, context_id: str) -> Iterator[messages.ClientMessage]:
         if context_id in self._over:
             return
         if input_.cancel:
             if context_id in self._contexts:
                 self._end(context_id)
-            yield CancelRequest(context_id)
+            yield messages.CancelRequest(context_id)
             return
         opening = None if context_id in self._contexts else self._read_opening(input_, context_id)
         text, flush = input_.spoken()
@@ -115,17 +99,17 @@ class CartesiaDialect:
                 raise InvalidRequest("the context's last input was not to be followed by another", field="transcript")
             return  # some clients send the last input twice
         context.has_ended = not input_.continue_
-        yield replace(opening or Text(context_id, ""), text=text)
+        yield replace(opening or messages.Text(context_id, ""), text=text)
         if flush:
-            yield Flush(context_id)
+            yield messages.Flush(context_id)
         if context.has_ended:
-            yield End(context_id)
+            yield messages.End(context_id)
 
-    def _read_opening(self, input_: Input, context_id: str) -> Text:
+    def _read_opening(self, input_: Input, context_id: str) -> messages.Text:
         """Return the message that opens a context, without its text. Options of later inputs are ignored."""
         params = input_.params() | given(adapter=self._adapter_of(input_.model_id))
         audio = required(input_.output_format, "output_format").raw()
-        return Text(context_id, "", input_.voice.id, audio, params, input_.dictionaries())
+        return messages.Text(context_id, "", input_.voice.id, audio, params, input_.dictionaries())
 
     def _end(self, context_id: str) -> None:
         """Ignore further input of a context."""
@@ -135,31 +119,31 @@ class CartesiaDialect:
 
     # ---- to the client -------------------------------------------------------------------------------------------
 
-    def serialize(self, message: ServerMessage) -> list[str]:
-        if isinstance(message, ErrorMessage):
+    def serialize(self, message: messages.ServerMessage) -> list[str]:
+        if isinstance(message, messages.ErrorMessage):
             return self._render_error(message.context_id, message.code, message.message)
-        if isinstance(message, KeepAlive):
+        if isinstance(message, messages.KeepAlive):
             told = [(key, self._contexts.get(key)) for key in message.context_ids]
             # An event that clients accept at any time during a turn.
             return [events.flush_done(key, context.num_flushed) for key, context in told if context is not None]
         context_id = getattr(message, "context_id", None)
         if context_id is None or (context := self._contexts.get(context_id)) is None:
             return []
-        if isinstance(message, AudioPackets):
+        if isinstance(message, messages.AudioPackets):
             flush_id = context.num_flushed + 1
             return [events.chunk(context_id, payload, flush_id=flush_id) for payload in message.packets.payloads]
-        if isinstance(message, Words) and context.wants_words:
+        if isinstance(message, messages.Words) and context.wants_words:
             words = context.times.apart(message.words)
             return [events.timestamps(context_id, words, flush_id=context.num_flushed + 1)]
-        if isinstance(message, Flushed):
+        if isinstance(message, messages.Flushed):
             context.num_flushed += 1
             return [events.flush_done(context_id, context.num_flushed)]
-        if isinstance(message, ContextDone | ContextCancelled):
+        if isinstance(message, messages.ContextDone | messages.ContextCancelled):
             del self._contexts[context_id]
             return [events.done(context_id, context.notice)]
-        if isinstance(message, WarningMessage):
+        if isinstance(message, messages.WarningMessage):
             context.notice = joined_notices(context.notice, message.message)
-        if isinstance(message, ContextFailed):
+        if isinstance(message, messages.ContextFailed):
             return self._render_error(context_id, message.code, message.message)
         return []
 

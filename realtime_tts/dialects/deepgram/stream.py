@@ -14,21 +14,7 @@ from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.deepgram.requests import KEYS, SpeechBody, Split, read_params, read_raw_format, unsplit
 from realtime_tts.dialects.json_input import dump_json, load_object
 from realtime_tts.errors import InvalidMessage
-from realtime_tts.session.messages import (
-    AudioPackets,
-    CancelAcknowledged,
-    CancelRequest,
-    ClientMessage,
-    ContextDone,
-    ContextFailed,
-    End,
-    ErrorMessage,
-    KeepAlive,
-    Leave,
-    ServerMessage,
-    Text,
-    WarningMessage,
-)
+from realtime_tts.session import messages
 
 _HOUR_S = 3600.0
 
@@ -71,7 +57,7 @@ class DeepgramDialect:
 
     # ---- from the client -----------------------------------------------------------------------------------------
 
-    def parse(self, frame: str | bytes, max_bytes: int) -> list[ClientMessage]:
+    def parse(self, frame: str | bytes, max_bytes: int) -> list[messages.ClientMessage]:
         if isinstance(frame, bytes):
             raise InvalidMessage("a message is a text frame")
         values = load_object(frame, max_bytes)
@@ -80,29 +66,29 @@ class DeepgramDialect:
             raise InvalidMessage(f"type is one of {', '.join(_READERS)}", field="type")
         return list(_READERS[kind](self, values))
 
-    def _read_speak(self, values: Mapping[str, object]) -> Iterable[ClientMessage]:
+    def _read_speak(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         text = SpeechBody.of(values).text
         return [] if self._is_over else [self._text(text)]
 
-    def _read_flush(self, values: Mapping[str, object]) -> Iterable[ClientMessage]:
+    def _read_flush(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         if self._is_over:
             self._begin_turn()
         # Each flush is answered, so a flush without text is a turn too.
         opening = [] if self._is_open else [self._text("")]
-        end = End(str(self._turn))
+        end = messages.End(str(self._turn))
         self._begin_turn()
         return [*opening, end]
 
-    def _read_clear(self, values: Mapping[str, object]) -> Iterable[ClientMessage]:
+    def _read_clear(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         self._begin_turn()
-        return [CancelRequest()]
+        return [messages.CancelRequest()]
 
-    def _read_close(self, values: Mapping[str, object]) -> Iterable[ClientMessage]:
-        return [Leave(at_once=True)]
+    def _read_close(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
+        return [messages.Leave(at_once=True)]
 
-    def _text(self, text: str) -> Text:
+    def _text(self, text: str) -> messages.Text:
         self._is_open = True
-        return Text(str(self._turn), text, self._voice, self._audio, self._params)
+        return messages.Text(str(self._turn), text, self._voice, self._audio, self._params)
 
     def _begin_turn(self) -> None:
         self._turn += 1
@@ -110,24 +96,24 @@ class DeepgramDialect:
 
     # ---- to the client -------------------------------------------------------------------------------------------
 
-    def serialize(self, message: ServerMessage) -> list[str | bytes]:
-        if isinstance(message, AudioPackets):
+    def serialize(self, message: messages.ServerMessage) -> list[str | bytes]:
+        if isinstance(message, messages.AudioPackets):
             return list(message.packets.payloads)
-        if isinstance(message, ContextDone):
+        if isinstance(message, messages.ContextDone):
             self._num_flushed += 1
             return [_render("Flushed", sequence_id=self._num_flushed - 1)]
-        if isinstance(message, CancelAcknowledged) and message.context_id is None:
+        if isinstance(message, messages.CancelAcknowledged) and message.context_id is None:
             self._num_cleared += 1
             return [_render("Cleared", sequence_id=self._num_cleared - 1)]
-        if isinstance(message, KeepAlive):
+        if isinstance(message, messages.KeepAlive):
             return [self._metadata]
-        if isinstance(message, WarningMessage):
+        if isinstance(message, messages.WarningMessage):
             return [_render("Warning", **_both_names("warn", message.code, message.message))]
-        if isinstance(message, ErrorMessage | ContextFailed):
+        if isinstance(message, messages.ErrorMessage | messages.ContextFailed):
             return self._render_error(message)
         return []
 
-    def _render_error(self, message: ErrorMessage | ContextFailed) -> list[str | bytes]:
+    def _render_error(self, message: messages.ErrorMessage | messages.ContextFailed) -> list[str | bytes]:
         if message.context_id is not None:
             if message.context_id == self._last_failed:
                 return []
@@ -137,7 +123,7 @@ class DeepgramDialect:
         return [_render("Error", **_both_names("err", message.code, message.message))]
 
 
-_READERS: dict[str, Callable[[DeepgramDialect, Mapping[str, object]], Iterable[ClientMessage]]] = {
+_READERS: dict[str, Callable[[DeepgramDialect, Mapping[str, object]], Iterable[messages.ClientMessage]]] = {
     "Speak": DeepgramDialect._read_speak,
     "Flush": DeepgramDialect._read_flush,
     "Clear": DeepgramDialect._read_clear,

@@ -20,27 +20,8 @@ from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packe
 from realtime_tts.dialects.elevenlabs.requests import Request, error_status
 from realtime_tts.dialects.json_input import dump_json, load_object
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError
+from realtime_tts.session import messages
 from realtime_tts.session.connection import POLICY_VIOLATION
-from realtime_tts.session.messages import (
-    AudioPackets,
-    CancelRequest,
-    ClientMessage,
-    ContextCancelled,
-    ContextDone,
-    ContextFailed,
-    ContextMessage,
-    End,
-    ErrorMessage,
-    Flush,
-    Flushed,
-    KeepAlive,
-    Leave,
-    Ping,
-    ServerMessage,
-    Text,
-    WarningMessage,
-    Words,
-)
 
 MAX_INACTIVITY_S = 180.0  # the longest inactivity timeout that a client may request
 _DEFAULT_CONTEXT = "default"
@@ -122,17 +103,17 @@ class ElevenLabsDialect:
 
     # ---- from the client -----------------------------------------------------------------------------------------
 
-    def parse(self, frame: str | bytes, max_bytes: int) -> Sequence[ClientMessage]:
+    def parse(self, frame: str | bytes, max_bytes: int) -> Sequence[messages.ClientMessage]:
         """Return the session messages of a frame; `Ping` if there are none, so that the frame counts as activity.
 
         Raises:
             InvalidMessage: see `json_input`; or a field of another type.
         """
         message = _Message.of(load_object(frame, max_bytes))
-        messages = [] if self._has_left else self._read(message)
-        return messages or [Ping()]
+        found = [] if self._has_left else self._read(message)
+        return found or [messages.Ping()]
 
-    def _read(self, message: _Message) -> list[ClientMessage]:
+    def _read(self, message: _Message) -> list[messages.ClientMessage]:
         name, text = message.context_id or message.context_id_ or _DEFAULT_CONTEXT, message.text
         speed, dictionaries = message.voice_settings.speed, message.dictionaries()
         params = given(seed=self._seed, language=self._language, speed=speed, adapter=self._adapter)
@@ -149,26 +130,26 @@ class ElevenLabsDialect:
 
     def _speak(
         self, name: str, text: str, flush: bool, params: SpeechParams, dictionaries: tuple[str, ...]
-    ) -> list[ClientMessage]:
-        messages: list[ClientMessage] = []
+    ) -> list[messages.ClientMessage]:
+        found: list[messages.ClientMessage] = []
         if text == _OPENER:
             self._dead.pop(name, None)
         if name not in self._open:
             if not text or name in self._dead:
                 return []
-            messages += self._begin(name, params, dictionaries)
+            found += self._begin(name, params, dictionaries)
         turn = self._open[name]
         if text and not (text == _OPENER and turn.ends_blank):
-            messages.append(self._text(turn, _bounded(text) if self._speaks_units else text))
+            found.append(self._text(turn, _bounded(text) if self._speaks_units else text))
         if flush and not text and not turn.ends_blank:
-            messages.append(self._text(turn, " "))  # shows the end of the last word to clients
+            found.append(self._text(turn, " "))  # shows the end of the last word to clients
         turn.is_flushed = not text and (flush or turn.is_flushed)
         if flush or (self._speaks_units and text.strip()):
             turn.num_flushes += 1
-            messages.append(Flush(turn.key))
-        return messages
+            found.append(messages.Flush(turn.key))
+        return found
 
-    def _begin(self, name: str, params: SpeechParams, dictionaries: tuple[str, ...]) -> list[ClientMessage]:
+    def _begin(self, name: str, params: SpeechParams, dictionaries: tuple[str, ...]) -> list[messages.ClientMessage]:
         """Open a context, and end other open contexts whose text was flushed and spoken: clients may not close them."""
         over = [turn for turn in self._open.values() if turn.is_spoken]
         for turn in over:
@@ -176,57 +157,57 @@ class ElevenLabsDialect:
         self._num_turns += 1
         turn = _Turn(str(self._num_turns), name)
         self._turns[turn.key] = self._open[name] = turn
-        ends: list[ClientMessage] = [End(turn.key) for turn in over]
-        return [*ends, Text(turn.key, "", self._voice, self._audio, params, dictionaries)]
+        ends: list[messages.ClientMessage] = [messages.End(turn.key) for turn in over]
+        return [*ends, messages.Text(turn.key, "", self._voice, self._audio, params, dictionaries)]
 
-    def _text(self, turn: _Turn, text: str) -> Text:
+    def _text(self, turn: _Turn, text: str) -> messages.Text:
         turn.times.push(text)
         turn.ends_blank = text[-1].isspace()
-        return Text(turn.key, text)
+        return messages.Text(turn.key, text)
 
-    def _close(self, name: str) -> list[ClientMessage]:
+    def _close(self, name: str) -> list[messages.ClientMessage]:
         self._dead.pop(name, None)
         turn = self._open.pop(name, None)
         if turn is not None and turn.is_flushed:
             self._draining[name] = turn
-            return [End(turn.key)]
+            return [messages.End(turn.key)]
         turn = turn or self._draining.pop(name, None)
-        return [] if turn is None else [CancelRequest(turn.key)]
+        return [] if turn is None else [messages.CancelRequest(turn.key)]
 
-    def _leave(self) -> list[ClientMessage]:
+    def _leave(self) -> list[messages.ClientMessage]:
         """End all contexts; the connection closes when they are spoken."""
         self._has_left = True
-        ends: list[ClientMessage] = [End(turn.key) for turn in self._open.values()]
+        ends: list[messages.ClientMessage] = [messages.End(turn.key) for turn in self._open.values()]
         self._open.clear()
-        return [*ends, Leave()]
+        return [*ends, messages.Leave()]
 
     # ---- to the client -------------------------------------------------------------------------------------------
 
-    def serialize(self, message: ServerMessage) -> Sequence[str]:
-        if isinstance(message, KeepAlive):
+    def serialize(self, message: messages.ServerMessage) -> Sequence[str]:
+        if isinstance(message, messages.KeepAlive):
             return [self._rendered(self._turns[key], b"") for key in message.context_ids if key in self._turns]
-        if isinstance(message, ErrorMessage):
+        if isinstance(message, messages.ErrorMessage):
             return self._refusal(message)
-        if not isinstance(message, ContextMessage | WarningMessage):
+        if not isinstance(message, messages.ContextMessage | messages.WarningMessage):
             return []
         turn = self._turns.get(message.context_id)
         if turn is None:
             return []
-        if isinstance(message, AudioPackets):
+        if isinstance(message, messages.AudioPackets):
             return [self._rendered(turn, payload) for payload in message.packets.payloads if payload]
-        if isinstance(message, Words):
+        if isinstance(message, messages.Words):
             turn.known.extend(turn.times.place(message.words))
-        elif isinstance(message, Flushed):
+        elif isinstance(message, messages.Flushed):
             turn.num_flushes -= 1
-        elif isinstance(message, WarningMessage):
+        elif isinstance(message, messages.WarningMessage):
             turn.notice = joined_notices(turn.notice, message.message)
-        elif isinstance(message, ContextDone):
+        elif isinstance(message, messages.ContextDone):
             turn.known.extend(turn.times.finish(message.audio_ms))
             last = [self._rendered(turn, b"")] if turn.known.chars else []
             return [*last, self._over(turn)]
-        elif isinstance(message, ContextCancelled):
+        elif isinstance(message, messages.ContextCancelled):
             return [self._over(turn)]
-        elif isinstance(message, ContextFailed):
+        elif isinstance(message, messages.ContextFailed):
             return self._failure(turn, message.code, message.message)
         return []
 
@@ -267,7 +248,7 @@ class ElevenLabsDialect:
                 del self._dead[next(iter(self._dead))]
         return [error, self._over(turn)]
 
-    def _refusal(self, message: ErrorMessage) -> list[str]:
+    def _refusal(self, message: messages.ErrorMessage) -> list[str]:
         """Return the answer to an error without a known context, or of a context that could not be opened."""
         turn = self._turns.get(message.context_id or "")
         if turn is not None:

@@ -66,14 +66,15 @@ def _rendered(error: RealtimeTTSError, scope: Scope, headers: Mapping[str, str] 
 
 async def delay_answer(error: RealtimeTTSError, receive: Receive) -> None:
     """Wait for the delay of an error's answer, or until the client disconnects."""
-
-    async def until_gone() -> None:
-        while not (await receive())["type"].endswith(".disconnect"):
-            pass
-
     if error.delay_s:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(until_gone(), error.delay_s)
+            await asyncio.wait_for(until_gone(receive), error.delay_s)
+
+
+async def until_gone(receive: Receive) -> None:
+    """Wait until the client disconnects. `receive`: ASGI receive of its request or handshake."""
+    while not (await receive())["type"].endswith(".disconnect"):
+        pass
 
 
 def answers_in(shape: ProblemShape, headers: ProblemHeaders | None = None) -> params.Depends:

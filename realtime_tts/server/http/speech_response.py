@@ -17,6 +17,7 @@ from realtime_tts.errors import InternalError, RealtimeTTSError, RequestTooLarge
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.dictionaries import with_dictionaries
+from realtime_tts.server.http.problems import until_gone
 from realtime_tts.server.http.routes import read_bounded
 from realtime_tts.server.http.speech import HttpSpeech, Outcome, ignores_instructions
 from realtime_tts.server.logs import log_crash
@@ -59,7 +60,7 @@ class SpeechResponse(StreamingResponse):
                 raise
             if socket is not None:
                 stack.enter_context(socket.streaming(speech.listens, _UNREAD_S))
-            leaving = asyncio.create_task(_until_gone(receive, speech), name="watch client")
+            leaving = asyncio.create_task(_watch(receive, speech), name="watch client")
             try:
                 await self._answer(send, socket, slot)
             finally:
@@ -168,9 +169,8 @@ def max_speech_body_bytes(gateway: Gateway) -> int:
     return _BODY_BYTES_PER_CHAR * gateway.settings.server.limits.max_text_chars + _BODY_BYTES_BESIDE
 
 
-async def _until_gone(receive: Receive, speech: HttpSpeech) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def _watch(receive: Receive, speech: HttpSpeech) -> None:
+    await until_gone(receive)
     speech.left()
 
 

@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from realtime_tts.server.http.middleware import Turns
+from realtime_tts.server.http.problems import until_gone
 
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ class SharedJobs(Generic[T]):
             job = self._jobs[name] = _Job(asyncio.create_task(work(), name="shared work"))
             job.task.add_done_callback(lambda _: self._jobs.pop(name, None))
         job.num_clients += 1
-        leaving = asyncio.create_task(_until_gone(receive), name="watch client")
+        leaving = asyncio.create_task(until_gone(receive), name="watch client")
         try:
             await asyncio.wait([job.task, leaving], return_when=asyncio.FIRST_COMPLETED)
             await self._turns.next()
@@ -55,8 +56,3 @@ class SharedJobs(Generic[T]):
             if not job.num_clients and self._jobs.get(name) is job:
                 del self._jobs[name]
                 job.task.cancel()
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
