@@ -20,7 +20,6 @@ from prometheus_client.registry import Collector
 
 from realtime_tts import __version__
 from realtime_tts.contract import frames
-from realtime_tts.session import messages
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.recovery import DeviceState
 
@@ -125,28 +124,15 @@ class Metrics:
         self.late = gauge("late", "1 while the gateway is late and admits no new speech", multiprocess_mode="livemax")
         self.errors = counter("errors", "Errors sent to clients", ["code"])
 
-    def ended(self, message: messages.TerminalMessage) -> None:
-        """Count a context, by its terminal message."""
-        if isinstance(message, messages.ContextDone):
-            self.context_done(message.characters, message.ttfa_ms)
-        elif isinstance(message, messages.ContextCancelled):
-            self.context_cancelled(message.by_client)
-        else:
-            self.context_failed(message.code)
-
-    def context_done(self, num_chars: int, ttfa_ms: float | None) -> None:
-        self.contexts.labels("done").inc()
+    def ended(self, outcome: str, *, num_chars: int = 0, ttfa_ms: float | None = None, code: str | None = None) -> None:
+        """Count a context that is done (with its characters and its time to first packet), cancelled or failed (with
+        the error's code)."""
+        self.contexts.labels(outcome).inc()
         self.characters.inc(num_chars)
         if ttfa_ms is not None:
             self.ttfa.observe(ttfa_ms / 1000)
-
-    def context_cancelled(self, by_client: bool) -> None:
-        self.contexts.labels("cancelled").inc()
-        self.barge_ins.inc(by_client)
-
-    def context_failed(self, code: str) -> None:
-        self.contexts.labels("failed").inc()
-        self.errors.labels(code).inc()
+        if code is not None:
+            self.errors.labels(code).inc()
 
     def sent_packets(self, codec: str, num_packets: int, duration_s: float, late: bool) -> None:
         if (packets := self._packets_of.get(codec)) is None:

@@ -241,24 +241,15 @@ class HttpSpeech:
         """Count and log the end of the speech; only the first call has an effect."""
         if self.outcome is not Outcome.RUNNING:
             return
-        self.outcome = outcome
-        metrics = self._gateway.metrics
+        self.outcome, metrics = outcome, self._gateway.metrics
+        code, num_chars = None if error is None else error.code, len(self.request.text)
         if outcome is Outcome.DONE:
-            metrics.context_done(len(self.request.text), self._ttfa_ms)
-        elif outcome is Outcome.LEFT:
-            metrics.context_cancelled(by_client=True)
-        elif error is not None:
-            metrics.context_failed(error.code)
-        log_event(
-            logger,
-            logging.INFO,
-            "http_speech_ended",
-            outcome=outcome.value,
-            characters=len(self.request.text),
-            audio_ms=self._audio_ms,
-            ttfa_ms=self._ttfa_ms,
-            code=None if error is None else error.code,
-        )
+            metrics.ended(outcome.value, num_chars=num_chars, ttfa_ms=self._ttfa_ms)
+        else:
+            metrics.ended(outcome.value, code=code)
+            metrics.barge_ins.inc(outcome is Outcome.LEFT)
+        figures = {"audio_ms": self._audio_ms, "ttfa_ms": self._ttfa_ms, "characters": num_chars}
+        log_event(logger, logging.INFO, "http_speech_ended", outcome=outcome.value, code=code, **figures)
 
     def _tell_playback(self, now: float) -> None:
         if self._speaker is not None and self._audio_ms:

@@ -76,9 +76,16 @@ class SessionAccount:
     def _ended(self, message: messages.TerminalMessage) -> None:
         if self._open.pop(message.context_id, None) is None:
             return
-        self._metrics.ended(message)
-        self._log_end(message)
-        if isinstance(message, messages.ContextDone):
+        outcome = _OUTCOMES[type(message)]
+        figures = {name: getattr(message, name, None) for name in _LOGGED}
+        log_event(logger, logging.INFO, "context_ended", session=self._session_id, outcome=outcome, **figures)
+        if isinstance(message, messages.ContextFailed):
+            self._metrics.ended(outcome, code=message.code)
+        elif isinstance(message, messages.ContextCancelled):
+            self._metrics.ended(outcome)
+            self._metrics.barge_ins.inc(message.by_client)
+        else:
+            self._metrics.ended(outcome, num_chars=message.characters, ttfa_ms=message.ttfa_ms)
             self._done_ms[message.context_id] = message.audio_ms
             if len(self._done_ms) > MAX_FINISHED:
                 self._done_ms.popitem(last=False)
@@ -98,8 +105,3 @@ class SessionAccount:
         duration_s = packets.num_samples / entry.started.audio.sample_rate
         late = entry.estimate.sent(duration_s, now)
         self._metrics.sent_packets(entry.started.audio.codec, len(packets), duration_s, late)
-
-    def _log_end(self, message: messages.TerminalMessage) -> None:
-        figures = {name: getattr(message, name, None) for name in _LOGGED}
-        outcome = _OUTCOMES[type(message)]
-        log_event(logger, logging.INFO, "context_ended", session=self._session_id, outcome=outcome, **figures)
