@@ -6,10 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from realtime_tts.session.memory import RETAINED_BYTES, message_bytes
-from realtime_tts.session.messages import (
-    AudioPackets,
-    ContextMessage,
-)
+from realtime_tts.session.messages import AudioPackets, ContextMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,7 @@ from realtime_tts.errors import Forbidden, InvalidRequest, VoiceNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import schemas
-from realtime_tts.server.http.routes import (
-    NEEDS_KEY,
-    AnyClient,
-    AnyGateway,
-    problems,
-    read_body,
-    takes,
-)
+from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, problems, read_body, takes
 from realtime_tts.server.logs import log_event
 
 logger = logging.getLogger(__name__)

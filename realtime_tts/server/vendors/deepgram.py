@@ -11,15 +11,7 @@ from realtime_tts.dialects.json_input import Body, Integer
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.http.browser_tokens import make_plain_token
 from realtime_tts.server.http.problems import request_id
-from realtime_tts.server.http.routes import (
-    NEEDS_KEY,
-    AnyClient,
-    AnyGateway,
-    JsonObject,
-    problems,
-    read_json,
-    takes,
-)
+from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, problems, read_json, takes
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors.router import DialectRouter
