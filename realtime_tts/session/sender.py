@@ -8,20 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from realtime_tts.audio.packets import Packets
+from realtime_tts.session import messages
 from realtime_tts.session.alignment import WordAligner
 from realtime_tts.session.memory import OBJECT_BYTES, PACKET_BYTES, message_bytes, packets_bytes, text_bytes
-from realtime_tts.session.messages import (
-    AudioPackets,
-    ContextDone,
-    ContextMessage,
-    ContextStarted,
-    Flushed,
-    ServerMessage,
-    SessionMessage,
-    SessionResumed,
-    TerminalMessage,
-    Words,
-)
 from realtime_tts.session.playback import PlaybackClock
 from realtime_tts.session.resume import ResumeBuffer
 from realtime_tts.session.settings import SessionConfig
@@ -45,7 +34,7 @@ class _DoneMark:
     text_at: float | None  # when the first text came
 
 
-_Waiting = Packets | _FlushMark | _DoneMark | ContextMessage
+_Waiting = Packets | _FlushMark | _DoneMark | messages.ContextMessage
 
 
 class SenderCrash(Exception):
@@ -66,7 +55,7 @@ class ContextSender:
         speed: tempo factor of the speech; 1 is the model's own tempo.
     """
 
-    def __init__(self, started: ContextStarted, speed: float) -> None:
+    def __init__(self, started: messages.ContextStarted, speed: float) -> None:
         self.clock = PlaybackClock()
         self.aligner = WordAligner(speed)
         self._restarted = False
@@ -118,17 +107,17 @@ class ContextSender:
     def add_done(self, characters: int, text_at: float | None) -> None:
         self._queue.append(_DoneMark(characters, text_at))
 
-    def add_terminal(self, message: TerminalMessage) -> None:
+    def add_terminal(self, message: messages.TerminalMessage) -> None:
         """Queue the terminal message, after `drop`."""
         self._queue.append(message)
 
-    def resend(self, messages: Sequence[ContextMessage], now: float) -> None:
+    def resend(self, missing: Sequence[messages.ContextMessage], now: float) -> None:
         """Queue messages again that the listener lacks, the last ones sent. The playback clock is set back to before
         them."""
-        if messages:
-            self.next_sequence = messages[0].sequence
-        self._queue.extendleft(m.packets if isinstance(m, AudioPackets) else m for m in reversed(messages))
-        first = next((m for m in messages if isinstance(m, AudioPackets)), None)
+        if missing:
+            self.next_sequence = missing[0].sequence
+        self._queue.extendleft(m.packets if isinstance(m, messages.AudioPackets) else m for m in reversed(missing))
+        first = next((m for m in missing if isinstance(m, messages.AudioPackets)), None)
         if first is not None:
             self.clock.rewind(self._ms(first.packets.pts_samples), now)
 
@@ -136,7 +125,9 @@ class ContextSender:
         """Drop all queued speech. Later messages reuse the dropped numbers, or count from `next_sequence`."""
         if next_sequence is not None:
             self.next_sequence = next_sequence
-        self._queue = deque(item for item in self._queue if isinstance(item, ContextStarted | TerminalMessage))
+        self._queue = deque(
+            item for item in self._queue if isinstance(item, messages.ContextStarted | messages.TerminalMessage)
+        )
         self.aligner.drop()
 
     # ---- emptying ------------------------------------------------------------------------------------------------
@@ -152,9 +143,9 @@ class ContextSender:
     @property
     def is_unpaced(self) -> bool:
         """True if the next message is complete and waits for nothing: the start, the end, a message sent again."""
-        return bool(self._queue) and isinstance(self._queue[0], ContextMessage)
+        return bool(self._queue) and isinstance(self._queue[0], messages.ContextMessage)
 
-    def pull(self, now: float, max_lead_ms: float, max_bytes: float) -> ContextMessage | None:
+    def pull(self, now: float, max_lead_ms: float, max_bytes: float) -> messages.ContextMessage | None:
         """Return the next message if it may leave now, else None. Audio: all packets that may leave, until soon after
         `max_bytes`."""
         if not self._queue:
@@ -175,9 +166,9 @@ class ContextSender:
         self._queue.popleft()
         number = self._take_number()
         if isinstance(head, _FlushMark):
-            return Flushed(self.context_id, number, head.flush_id, self.clock.sent_ms)
+            return messages.Flushed(self.context_id, number, head.flush_id, self.clock.sent_ms)
         if isinstance(head, _DoneMark):
-            return ContextDone(
+            return messages.ContextDone(
                 self.context_id, number, self.clock.sent_ms, head.characters, self._ttfa_ms(head.text_at)
             )
         return replace(head, sequence=number)
@@ -189,7 +180,7 @@ class ContextSender:
     def send_late_words(self) -> None:
         """Send words that became known after their audio left, ahead of all else."""
         if words := self.aligner.commit_until(self.clock.sent_ms):
-            self._queue.appendleft(Words(self.context_id, 0, tuple(words)))  # numbered when it leaves
+            self._queue.appendleft(messages.Words(self.context_id, 0, tuple(words)))  # numbered when it leaves
 
     def take_restart(self) -> bool:
         """Return True once after the clock started, or continued after an underrun."""
@@ -217,7 +208,7 @@ class ContextSender:
             in_hand_ms = min(in_hand_ms, HAND_MS, HAND_OF_LEAD * max_lead_ms)
         return self.clock.sent_ms - max(0.0, in_hand_ms)
 
-    def _pull_packets(self, num_packets: int, now: float) -> AudioPackets:
+    def _pull_packets(self, num_packets: int, now: float) -> messages.AudioPackets:
         packets: Packets | None = None
         while packets is None or len(packets) < num_packets:
             next_packets = self._queue.popleft()
@@ -227,7 +218,7 @@ class ContextSender:
                 self._queue.appendleft(next_packets.between(num_wanted))
                 next_packets = next_packets.between(0, num_wanted)
             packets = next_packets if packets is None else packets + next_packets
-        message = AudioPackets(self.context_id, self.next_sequence, self._number, packets)
+        message = messages.AudioPackets(self.context_id, self.next_sequence, self._number, packets)
         self.next_sequence += len(packets)
         self._restarted = self.clock.send(self._ms(packets.end_samples), now) or self._restarted
         return message
@@ -237,9 +228,9 @@ class ContextSender:
         first_sent_at = self.clock.started_at
         return None if first_sent_at is None or text_at is None else (first_sent_at - text_at) * 1000
 
-    def _words_until(self, end_ms: float) -> Words | None:
+    def _words_until(self, end_ms: float) -> messages.Words | None:
         words = self.aligner.commit_until(end_ms)
-        return Words(self.context_id, self._take_number(), tuple(words)) if words else None
+        return messages.Words(self.context_id, self._take_number(), tuple(words)) if words else None
 
     def _num_leaving(self, waiting: Iterable[_Waiting], now: float, max_lead_ms: float, max_bytes: float) -> int:
         """Number of packets at the head of the queue, all of one length, that may leave; limited to those that end soon
@@ -292,7 +283,7 @@ def _waiting_bytes(waiting: _Waiting) -> int:
 class SessionSender:
     """All messages queued for one client, and the sent ones that may have to be sent again.
 
-    Messages of the session go first, in order; then contexts. An sender among the messages stands for its numbered
+    Messages of the session go first, in order; then contexts. A sender among the messages stands for its numbered
     messages (its start, its end), so that these keep their place in the order.
     """
 
@@ -300,9 +291,9 @@ class SessionSender:
         self.retained = ResumeBuffer(config.retain_s)
         self._max_lead_ms = config.max_lead_s * 1000
         self._retains = config.resume_window_s > 0
-        self._waiting: deque[SessionMessage | ContextSender] = deque()
+        self._waiting: deque[messages.SessionMessage | ContextSender] = deque()
 
-    def post(self, item: SessionMessage | ContextSender) -> None:
+    def post(self, item: messages.SessionMessage | ContextSender) -> None:
         self._waiting.append(item)
 
     @property
@@ -327,7 +318,7 @@ class SessionSender:
         self._retains = False
         self.retained.clear()
 
-    def reconnect(self, message: SessionResumed) -> None:
+    def reconnect(self, message: messages.SessionResumed) -> None:
         """Queue this message before all others."""
         self._waiting.appendleft(message)
 
@@ -342,7 +333,7 @@ class SessionSender:
                 due = at
         return due
 
-    def take(self, senders: Sequence[ContextSender], now: float, max_bytes: float) -> Iterator[ServerMessage]:
+    def take(self, senders: Sequence[ContextSender], now: float, max_bytes: float) -> Iterator[messages.ServerMessage]:
         """Yield the messages that may leave now; each counts as sent. Stops soon after `max_bytes`.
 
         Raises:
@@ -363,7 +354,7 @@ class SessionSender:
                 num_bytes += message_bytes(message)
                 yield message
 
-    def _pull(self, sender: ContextSender, now: float, max_bytes: float) -> ContextMessage | None:
+    def _pull(self, sender: ContextSender, now: float, max_bytes: float) -> messages.ContextMessage | None:
         try:
             message = sender.pull(now, self._max_lead_ms, max_bytes)
         except Exception as error:

@@ -99,9 +99,9 @@ class Host:
 
     Args:
         settings: settings with `gateways` not 0. Without a token secret or a voices directory, the gateways share
-                temporary ones that are removed with the host.
-            on_ready: called once when all gateways serve, with the rows to print at the start.
-            command: command of a gateway process; ``--control FD --directory PATH`` are appended.
+            temporary ones that are removed with the host.
+        on_ready: called once when all gateways serve, with the rows to print at the start.
+        command: command of a gateway process; ``--control FD --directory PATH`` are appended.
     """
 
     def __init__(
