@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from session_config import session_config
@@ -12,8 +12,9 @@ from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
 from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.dialects.base import Dialect
-from realtime_tts.dialects.native import AUDIO_HEADER, NativeDialect
+from realtime_tts.dialects.native import _TYPES, AUDIO_HEADER, NativeDialect
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
+from realtime_tts.session import messages
 from realtime_tts.session.messages import (
     AudioPackets,
     CancelAcknowledged,
@@ -359,3 +360,9 @@ def test_limits_are_what_the_configuration_says() -> None:
         "idle_timeout_s": 300,
         "resume_window_s": 10,
     }
+
+
+def test_every_message_of_a_session_has_a_type_on_the_wire() -> None:
+    classes = [each for each in vars(messages).values() if isinstance(each, type)]
+    numbered = {each for each in classes if issubclass(each, messages.ContextMessage)}
+    assert set(_TYPES) == {*get_args(messages.SessionMessage), *numbered} - {messages.ContextMessage, AudioPackets}
