@@ -1,13 +1,15 @@
-"""Result of a load: playback of its streams, cost, and the part that limits it. Pure."""
+"""Result of a load: playback of its streams, cost, and the part that limits it."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 
 from realtime_tts.bench.arrivals import OpenLoad
 from realtime_tts.bench.figures import Spread
-from realtime_tts.bench.streams import GAVE_UP, Heard, Summary, count_errors, summary
+from realtime_tts.bench.player import PRE_BUFFERS_MS, mean_and_peak
+from realtime_tts.bench.streams import GAVE_UP, Heard, Stalls
 from realtime_tts.bench.usage import REFUSALS, Usage, name_limit, why_void
 
 
@@ -26,15 +28,26 @@ class Cost:
 
 
 @dataclasses.dataclass(kw_only=True)
-class LoadResult(Summary, Cost):
-    """Result of a load. `Summary`: of the admitted streams. asked, refused, errors, raw: of all. barge_in_last_ms,
-    barge_in_told_ms: time from a barge-in to the last packet, and to the acknowledgement. speech_per_s: seconds of
-    speech received a second, of the judged streams. limit: the saturated part. void: why nothing counts, or ""."""
+class LoadResult(Cost):
+    """Result of a load. asked, refused, errors, raw: of all judged streams; the other figures are of those admitted.
 
-    turn_s: float
+    stalls: by pre-buffer, ms. listening_mean, listening_peak: concurrent listeners in the load's window.
+    barge_in_last_ms, barge_in_told_ms: time from a barge-in to the last packet, and to the acknowledgement.
+    speech_per_s: seconds of speech received a second. limit: the saturated part. void: why nothing counts, or "".
+    """
+
     asked: int
-    rate_per_s: float
     refused: int
+    errors: dict[str, int]
+    raw: list[Heard]
+    streams: int
+    packets: int
+    first_audio_ms: Spread
+    stalls: dict[str, Stalls]
+    listening_mean: float
+    listening_peak: int
+    turn_s: float
+    rate_per_s: float
     barge_in_last_ms: Spread
     barge_in_told_ms: Spread
     speech_per_s: float
@@ -47,16 +60,26 @@ class LoadResult(Summary, Cost):
 def load_result(heard: Sequence[Heard], load: OpenLoad, cost: Cost) -> LoadResult:
     """Return the result of a load from its streams and its cost."""
     asked = [stream for stream in heard if stream.judged]
-    errors = count_errors(asked)
+    errors = dict(Counter(stream.error for stream in asked if stream.error))
+    admitted = [stream for stream in heard if stream.error not in {*REFUSALS, GAVE_UP}]
+    judged = [stream for stream in admitted if stream.judged]
+    listening_mean, listening_peak = mean_and_peak([stream.span for stream in admitted], *load.window)
     usage, speech_per_s = cost.usage, sum(stream.audio_s or stream.position_s for stream in asked) / load.window_s
     barged_in = [stream for stream in asked if stream.cancelled_at_s is not None and not stream.error]
-    admitted = summary([stream for stream in heard if stream.error not in {*REFUSALS, GAVE_UP}], load.window)
     return LoadResult(
-        **{**vars(admitted), **vars(cost), "errors": errors, "raw": asked},
-        turn_s=load.turn_s,
+        **vars(cost),
         asked=len(asked),
-        rate_per_s=load.rate_per_s,
         refused=sum(errors.get(code, 0) for code in REFUSALS),
+        errors=errors,
+        raw=asked,
+        streams=len(judged),
+        packets=sum(stream.num_chunks for stream in judged),
+        first_audio_ms=Spread.of([1000 * stream.first_s for stream in judged]),
+        stalls={str(buffer_ms): Stalls.of(judged, buffer_ms) for buffer_ms in PRE_BUFFERS_MS},
+        listening_mean=listening_mean,
+        listening_peak=listening_peak,
+        turn_s=load.turn_s,
+        rate_per_s=load.rate_per_s,
         barge_in_last_ms=Spread.of([stream.after_cancel_ms for stream in barged_in]),
         barge_in_told_ms=Spread.of([1000 * (stream.ended_s - (stream.cancelled_at_s or 0.0)) for stream in barged_in]),
         speech_per_s=speech_per_s,

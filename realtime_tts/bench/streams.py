@@ -1,15 +1,13 @@
-"""Results of streams, and their summary for a load. Pure."""
+"""Results of streams, the requirements on them, and their underruns. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from realtime_tts.bench.figures import Spread
-from realtime_tts.bench.player import PRE_BUFFERS_MS, Playback, mean_and_peak, play
+from realtime_tts.bench.player import Playback, play
 
 GAVE_UP = "gave_up"  # error of streams that had not ended by the deadline of their load
 
@@ -109,39 +107,3 @@ class Stalls:
             late=sum(playback.num_stalls for playback in played),
             longest_ms=1000 * max((playback.longest_stall_s for playback in played), default=0.0),
         )
-
-
-@dataclasses.dataclass(kw_only=True)
-class Summary:
-    """Figures of streams. stalls: by pre-buffer, ms. raw: all of them. listening_mean, listening_peak:
-    concurrent listeners in a window."""
-
-    streams: int
-    errors: dict[str, int]
-    packets: int
-    first_audio_ms: Spread
-    stalls: dict[str, Stalls]
-    raw: list[Heard]
-    listening_mean: float = math.nan
-    listening_peak: int = 0
-
-
-def summary(streams: Sequence[Heard], window: tuple[float, float] | None = None) -> Summary:
-    """Return figures of the judged streams; `window`: also the concurrent listeners in it, over all streams."""
-    judged = [stream for stream in streams if stream.judged]
-    result = Summary(
-        streams=len(judged),
-        errors=count_errors(judged),
-        packets=sum(stream.num_chunks for stream in judged),
-        first_audio_ms=Spread.of([1000 * stream.first_s for stream in judged]),
-        stalls={str(pre_buffer_ms): Stalls.of(judged, pre_buffer_ms) for pre_buffer_ms in PRE_BUFFERS_MS},
-        raw=judged,
-    )
-    if window is not None:
-        result.listening_mean, result.listening_peak = mean_and_peak([stream.span for stream in streams], *window)
-    return result
-
-
-def count_errors(streams: Sequence[Heard]) -> dict[str, int]:
-    """Return the number of streams with each error code."""
-    return dict(Counter(stream.error for stream in streams if stream.error))

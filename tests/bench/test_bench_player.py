@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from realtime_tts.bench.arrivals import OpenLoad
+from realtime_tts.bench.load_result import Cost, load_result
 from realtime_tts.bench.player import Playback, mean_and_peak, play
-from realtime_tts.bench.streams import GAVE_UP, Bar, Heard, summary
+from realtime_tts.bench.streams import GAVE_UP, Bar, Heard
 
 CHUNK_S = 0.16
 # When each chunk comes after the one before it, in ms.
@@ -95,16 +97,16 @@ def test_the_bar_allows_a_twentieth_late_and_a_thousandth_stalled() -> None:
     assert Bar(pre_buffer_ms=200).holds([stalls])
 
 
-def test_a_summary_counts_what_is_judged_and_shows_what_failed() -> None:
+def test_a_result_counts_what_is_judged_and_shows_what_failed() -> None:
     streams = [
         stream(0.05),
         stream(0.05, gap_s=0.24, scheduled_s=1.0),
         stream(9.0, judged=False),
-        stream(0.0, num_chunks=0, error="overloaded"),
+        stream(0.0, num_chunks=0, error="engine_lost"),
     ]
-    result = summary(streams, (0.0, 2.0))
+    result = load_result(streams, OpenLoad(rate_per_s=1.0, turn_s=0.0, window_s=2.0), Cost())
     assert result.streams == 3
-    assert result.errors == {"overloaded": 1}
+    assert result.errors == {"engine_lost": 1}
     assert result.first_audio_ms.p50 == pytest.approx(50)
     assert result.first_audio_ms.max == math.inf
     assert result.stalls["0"].streams == 2
