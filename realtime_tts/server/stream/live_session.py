@@ -120,52 +120,44 @@ class LiveSession:
         self.advance()
 
     def receive(self, message: messages.ClientMessage) -> None:
-        now = time.monotonic()
-        with self._contained():
+        with self._input() as now:
             if isinstance(message, messages.Text) and (refusal := self._charge(message)) is not None:
                 self.session.reject(refusal, now, message)
             else:
                 self.session.receive(message, now)
-        self.advance()
 
     def _charge(self, text: messages.Text) -> RealtimeTTSError | None:
         return self._services.admission.charge(self._client, len(text.text))
 
     def reject(self, error: RealtimeTTSError) -> None:
         """Report a client frame that could not be parsed."""
-        with self._contained():
-            self.session.reject(error, time.monotonic())
-        self.advance()
+        with self._input() as now:
+            self.session.reject(error, now)
 
     def writable(self, writable: bool) -> None:
         """Note that the socket's buffer has passed its low mark (True) or its high mark (False)."""
-        now = time.monotonic()
-        with self._contained():
+        with self._input() as now:
             self.session.resume_writing(now) if writable else self.session.pause_writing(now)
-        self.advance()
 
     def detach(self, sink: MessageSink, clean: bool) -> None:
         """Note that the socket is closed; ignored if another socket has taken over."""
         if self._sink is sink:
             self._sink = None
-            with self._contained():
-                self.session.connection_lost(time.monotonic(), clean=clean)
-            self.advance()
+            with self._input() as now:
+                self.session.connection_lost(now, clean=clean)
             for speech in self._speeches.values():
                 speech.speaker.park()
             if self._over:
                 self._account.abandoned()
 
     def drain(self) -> None:
-        with self._contained():
-            self.session.drain(time.monotonic())
-        self.advance()
+        with self._input() as now:
+            self.session.drain(now)
 
     def close(self, code: int, reason: str, error: RealtimeTTSError | None = None) -> None:
         """End the session: its contexts fail with `error`, or are cancelled if it is None."""
-        with self._contained():
-            self.session.close(time.monotonic(), code, reason, error)
-        self.advance()
+        with self._input() as now:
+            self.session.close(now, code, reason, error)
 
     def take_messages(self, max_bytes: int) -> list[messages.ServerMessage]:
         """Return the messages that may be sent now, up to `max_bytes`; they count as sent.
@@ -189,9 +181,8 @@ class LiveSession:
 
     def unsendable(self, message: messages.ServerMessage, error: Exception) -> None:
         """Fail the context of a message that cannot be written; the caller writes no later message of it."""
-        with self._contained():
-            self.session.unsendable(message, error, time.monotonic())
-        self.advance()
+        with self._input() as now:
+            self.session.unsendable(message, error, now)
 
     def voice_removed(self, voice_id: str) -> None:
         """Fail the contexts that use a removed voice. `voice_id`: the engine's id."""
@@ -224,17 +215,13 @@ class LiveSession:
         if error.__cause__ is not None:
             log_crash(logger, "speech_crashed", error.__cause__, session=session_id)
         log_event(logger, logging.WARNING, "context_failed", session=session_id, code=error.code)
-        with self._contained():
-            self.session.failed(context_id, error, time.monotonic())
-        self.advance()
+        with self._input() as now:
+            self.session.failed(context_id, error, now)
 
     # ---- between them --------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Process due work and the session's events, wake the socket if messages may be sent, and set the timer.
-
-        Must be called after every input.
-        """
+        """Process due work and the session's events, wake the socket if messages may be sent, and set the timer."""
         if self._over:
             return
         with self._contained():
@@ -257,6 +244,13 @@ class LiveSession:
             self._end()
         elif not is_taken:  # else the timer is set once the messages were taken
             self._arm_at(deadline)
+
+    @contextlib.contextmanager
+    def _input(self) -> Iterator[float]:
+        """Pass the time to an input of the session, contained, and process what follows from it."""
+        with self._contained():
+            yield time.monotonic()
+        self.advance()
 
     @contextlib.contextmanager
     def _contained(self) -> Iterator[None]:
