@@ -101,10 +101,7 @@ def parse_form(form: Mapping[str, str], own_voice: VoiceRequest) -> OpenAIReques
 
 
 def _parse(
-    values: Mapping[str, object],
-    body: SpeechBody,
-    own_voice: VoiceRequest | None,
-    notices: tuple[str, ...] = (),
+    values: Mapping[str, object], body: SpeechBody, own_voice: VoiceRequest | None, notices: tuple[str, ...] = ()
 ) -> OpenAIRequest:
     if not body.input.strip():
         raise InvalidRequest("input is empty", field="input")

@@ -57,10 +57,7 @@ class ConnectionLimiter:
     """
 
     def __init__(
-        self,
-        make_protocol: Callable[[], asyncio.Protocol],
-        connections: Collection[object],
-        max_connections: int,
+        self, make_protocol: Callable[[], asyncio.Protocol], connections: Collection[object], max_connections: int
     ) -> None:
         self._make_protocol = make_protocol
         self._connections, self._max_connections = connections, max_connections

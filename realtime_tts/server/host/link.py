@@ -40,11 +40,7 @@ class HostLink(Peers):
     decides_slots = True
 
     def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        begin: messages.Begin,
-        directory: str,
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, begin: messages.Begin, directory: str
     ) -> None:
         super().__init__()
         self.begin = begin

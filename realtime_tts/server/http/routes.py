@@ -230,10 +230,7 @@ stream = APIRouter(prefix="/v1", tags=["speech"], dependencies=_CREDENTIALS)
     status_code=HTTPStatus.UPGRADE_REQUIRED,
     response_model=Problem,
     response_description="send `Upgrade: websocket`; docs/protocol/native.md describes the messages",
-    responses={
-        101: {"description": "the WebSocket is open"},
-        **problems(),
-    },
+    responses={101: {"description": "the WebSocket is open"}, **problems()},
 )
 async def upgrade_required() -> None:
     raise HTTPException(

@@ -14,11 +14,7 @@ from realtime_tts.session.context import MAX_FINISHED
 _HEARD_SLACK_MS = 0.5  # a playback position this close to the end counts as the end
 _LOGGED = ("characters", "audio_ms", "ttfa_ms", "played_ms", "code")
 logger = logging.getLogger(__name__)
-_OUTCOMES = {
-    messages.ContextDone: "done",
-    messages.ContextCancelled: "cancelled",
-    messages.ContextFailed: "failed",
-}
+_OUTCOMES = {messages.ContextDone: "done", messages.ContextCancelled: "cancelled", messages.ContextFailed: "failed"}
 
 
 @dataclasses.dataclass(slots=True)

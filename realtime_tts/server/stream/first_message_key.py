@@ -17,9 +17,7 @@ from realtime_tts.session.connection import POLICY_VIOLATION
 
 
 async def with_key_of_first_message(
-    websocket: WebSocket,
-    timeout_s: float,
-    read_key: Callable[[str | bytes], str],
+    websocket: WebSocket, timeout_s: float, read_key: Callable[[str | bytes], str]
 ) -> WebSocket | None:
     """Answer the handshake, read the first message, and return the socket as if its handshake had had the key.
 

@@ -62,11 +62,7 @@ class LiveSession:
     """
 
     def __init__(
-        self,
-        session: Session,
-        services: Services,
-        client: Client,
-        on_closed: Callable[[LiveSession], None],
+        self, session: Session, services: Services, client: Client, on_closed: Callable[[LiveSession], None]
     ) -> None:
         self.session, self.tenant, self.token, self._client = session, client.tenant, client.token, client
         self.closing: tuple[int, str] | None = None  # close code and reason, once the session is closed

@@ -133,11 +133,7 @@ async def remove_rules(request: Request, dictionary_id: str, gateway: AnyGateway
 
 def _made_entry(dictionary: Dictionary) -> JsonObject:
     """Return the answer to a request that created or changed a dictionary."""
-    return {
-        **_about(dictionary),
-        "version_id": _version_id(dictionary),
-        "version_rules_num": len(dictionary.entries),
-    }
+    return {**_about(dictionary), "version_id": _version_id(dictionary), "version_rules_num": len(dictionary.entries)}
 
 
 def _listed_entry(dictionary: Dictionary) -> JsonObject:

@@ -187,12 +187,7 @@ async def _read_labels(request: Request) -> VoiceForm:
     refusal = InvalidRequest("a voice keeps the recordings that it was made of; add another voice", field="files")
     try:
         form = await read_voice_form(
-            request,
-            _FIELDS,
-            ("files",),
-            max_files=_MAX_FILES,
-            max_body_bytes=_MAX_LABELS_BYTES,
-            ignores_others=True,
+            request, _FIELDS, ("files",), max_files=_MAX_FILES, max_body_bytes=_MAX_LABELS_BYTES, ignores_others=True
         )
     except RequestTooLarge:
         raise refusal from None

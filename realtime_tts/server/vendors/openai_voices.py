@@ -100,9 +100,7 @@ async def delete_voice(voice_id: str, gateway: AnyGateway, client: Owner) -> Jso
 
 
 @router.post(
-    "/voice_consents",
-    summary="Store a recorded consent",
-    openapi_extra=takes_form(_CONSENT_FIELDS, ("recording",)),
+    "/voice_consents", summary="Store a recorded consent", openapi_extra=takes_form(_CONSENT_FIELDS, ("recording",))
 )
 async def create_consent(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     """Store a consent. The recording must contain speech; only its hash is kept."""

@@ -76,11 +76,7 @@ async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> 
     return schemas.NewVoice(**about, warnings=list(made.remarks))
 
 
-@voices.get(
-    "/{voice_id}",
-    summary="A voice",
-    response_model_exclude_unset=True,
-)
+@voices.get("/{voice_id}", summary="A voice", response_model_exclude_unset=True)
 async def get_voice(voice_id: str, gateway: AnyGateway, client: AnyClient, listed: ListedVoices) -> schemas.Voice:
     for voice in listed.voices:
         if voice_id in (voice.id, voice.name):
@@ -117,9 +113,7 @@ async def delete_voice(voice_id: str, gateway: AnyGateway, client: Owner) -> Non
     "/{voice_id}/preview",
     summary="Preview of a voice: one spoken sentence",
     response_class=Response,
-    responses={
-        200: {"content": {"audio/wav": {}}},
-    },
+    responses={200: {"content": {"audio/wav": {}}}},
 )
 async def preview_voice(request: Request, voice_id: str, gateway: AnyGateway, client: AnyClient) -> Response:
     gateway.availability.check()
