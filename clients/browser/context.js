@@ -9,7 +9,7 @@ import { SourceText } from './source-text.js';
 const MESSAGE_PART = /.{1,8000}/gsu;
 
 /** @typedef {{text: string, start: number, end: number, startMs: number, endMs: number, timing: 'measured' | 'estimated'}} Word offsets into `context.text` */
-/** @typedef {{playedMs: number, spokenText: string, spokenChars: number}} Spoken what the listener heard, as text */
+/** @typedef {{playedMs: number, spokenText: string, spokenChars: number, wordShare: number}} Spoken what the listener heard, as text; and how much of the next word, 0 to 1 */
 /**
  * @typedef {object} Outcome
  * @property {'done' | 'cancelled'} outcome
@@ -192,7 +192,7 @@ export class SpeechContext extends EventTarget {
     const playedMs = this.heardMs;
     const heard = this.words.filter((word) => word.startMs < playedMs);
     const spokenText = this.text.slice(0, heard.at(-1)?.end ?? 0);
-    return { playedMs, spokenText, spokenChars: spokenText.length };
+    return { playedMs, spokenText, spokenChars: spokenText.length, wordShare: 0 };
   }
 
   /** A server message about this context. @param {{type: string, [field: string]: any}} message */
@@ -332,7 +332,8 @@ export class SpeechContext extends EventTarget {
     return Math.max(chars, this.source.toUtf16(this.source.toCodePoints(chars) - [...reopened].length + codePoints));
   }
 
-  #words({ words, timing }) {
+  #words({ words, timing, previous_end_ms: previousEndMs = null }) {
+    if (previousEndMs !== null && this.words.length > 0) this.words.at(-1).endMs = this.base.ms + previousEndMs;
     const added = words.map((word) => ({
       text: word.text,
       start: this.#toUtf16(word.start),
@@ -342,7 +343,7 @@ export class SpeechContext extends EventTarget {
       timing,
     }));
     this.words.push(...added);
-    this.#emit('words', added);
+    if (added.length > 0) this.#emit('words', added);
   }
 
   #warning({ code, message, spans = [] }) {
@@ -375,7 +376,7 @@ export class SpeechContext extends EventTarget {
     const spokenChars = this.#toUtf16(message.spoken_chars ?? 0);
     const spokenText = this.base.chars ? this.text.slice(0, spokenChars) : message.spoken_text;
     const playedMs = message.played_ms === undefined ? this.heardMs : this.base.ms + message.played_ms;
-    return { playedMs, spokenText, spokenChars };
+    return { playedMs, spokenText, spokenChars, wordShare: message.word_share ?? 0 };
   }
 
   #resolveCancel(spoken) {

@@ -182,6 +182,8 @@ def _members(value: object) -> dict[str, object]:
         members["params"] = {name: value.params.get(name) for name in _TOLD_PARAMS}
     elif isinstance(value, messages.Words):
         members["timing"] = "measured" if all(word.measured for word in value.words) else "estimated"
+        if value.previous_end_ms is None:
+            del members["previous_end_ms"]
     elif isinstance(value, messages.ErrorMessage):
         return {name: member for name, member in members.items() if member is not None}
     elif isinstance(value, AudioFormat) and value.codec != "opus":

@@ -3,13 +3,14 @@ length.
 
 Measured: with the audio, the engine reports pairs of a time and the character of the segment's text spoken then. Times
 of other characters are interpolated linearly, and extrapolated at the same pace behind the last point. A word begins
-when its first character is reached.
+when its first character is reached, and ends when the space or mark behind it has been passed: until then its last
+sound is spoken.
 
 Estimated: words of a segment share its audio by weight. While a segment is being generated, its length is estimated
 from the speaking rate of the context so far. An error of the estimate shifts only the words not committed yet.
 
-A word is committed when the packet with its first sample is about to be sent, the latest possible moment. A committed
-word never changes.
+A word is committed when the packet with its first sample is about to be sent, the latest possible moment. Of a
+committed word only the end changes: it is measured by the time the next word is committed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _EPSILON_MS = 0.5
 _PACES_MS_PER_CHAR = (30.0, 200.0)  # plausible range of speech; excludes pauses and jumps
 _GAP = re.compile(r"[^\w\s]*\s*")  # from a word's last letter to the next word
 MAX_REPEATED_MS = 8_000.0  # of a clause that is begun again; clients keep as much of what was played
+_LAST_SOUND_MS = 250.0  # of a word, at most; what is longer is a pause
 _PACE_AFTER_MS = 300.0  # speech needed before a pace is measured
 
 
@@ -63,7 +65,15 @@ class _Track:
             self.times_ms.append(time_ms)
             self.chars.append(char)
 
-    def time_of(self, char: int) -> float:
+    def end_of(self, index: int) -> float:
+        """Return the time at which a word ends, in ms of this segment's audio."""
+        words, num_chars = self.segment.words, len(self.segment.text)
+        following = words[index + 1].spoken_start if index + 1 < len(words) else num_chars
+        # Of what is left behind the last point, half is silence.
+        passed_ms = self.time_of(min(words[index].spoken_end + 1, following, num_chars - 0.5))
+        return min(passed_ms, self.time_of(words[index].spoken_end) + _LAST_SOUND_MS)
+
+    def time_of(self, char: float) -> float:
         """Return the time at which the character is reached, in ms of this segment's audio."""
         after = bisect_left(self.chars, char)
         if after == 0:
@@ -99,6 +109,8 @@ class WordAligner:
         self._start_ms = 0.0  # start of the current track's audio
         self._last_start_ms = 0.0  # start of the last committed word
         self._cursor_ms = 0.0  # end of the last committed word
+        self._last: tuple[_Track, int, float] | None = None  # that word, if measured: track, index, start of the track
+        self.previous_end_ms: float | None = None
         self._starts_ms = array("d")  # starts and ends of all committed words, for `heard_chars`
         self._ends_ms = array("d")
         self._end_chars = array("L")
@@ -183,11 +195,13 @@ class WordAligner:
         return self._num_over + sum(1 for _ in takewhile(lambda track: track.done, self._tracks))
 
     def commit_until(self, end_ms: float) -> list[TimedWord]:
-        """Return words that begin before `end_ms` of the context's audio and have not been returned before.
+        """Return words that begin before `end_ms` of the context's audio and have not been returned before. If the end
+        of the word before them is known better by now, `previous_end_ms` is set, else None.
 
         If the current segment's length is known, all of its words are returned as soon as one is due.
         """
         words: list[TimedWord] = []
+        self.previous_end_ms = None
         while self._tracks:
             track = self._tracks[0]
             if self._next_start_ms(track) >= end_ms and not self._is_over(track, end_ms):
@@ -201,10 +215,28 @@ class WordAligner:
             self._num_over += 1
         return words
 
+    def settle_end(self) -> float | None:
+        """Set the end of the last committed word to what is measured by now. Return it in ms; None: as before."""
+        if self._last is None:
+            return None
+        track, index, origin_ms = self._last
+        end_ms = max(self._last_start_ms, *self._ends_ms[-2:-1], origin_ms + track.end_of(index))
+        if abs(end_ms - self._ends_ms[-1]) < _EPSILON_MS:
+            return None
+        self._ends_ms[-1] = end_ms
+        return end_ms
+
     def heard_chars(self, played_ms: float) -> int:
         """Return the offset in the text at which the last word heard to its end ends."""
         count = bisect_right(self._ends_ms, played_ms + _EPSILON_MS)
         return self._end_chars[count - 1] if count else 0
+
+    def word_share(self, played_ms: float) -> float:
+        """Return how much of the word that is heard at `played_ms` was heard, 0 to 1; 0 between words."""
+        place = bisect_right(self._ends_ms, played_ms + _EPSILON_MS)
+        if place == len(self._ends_ms) or played_ms <= self._starts_ms[place]:
+            return 0.0
+        return (played_ms - self._starts_ms[place]) / (self._ends_ms[place] - self._starts_ms[place])
 
     def word_end_ms(self, played_ms: float) -> float:
         """Return where the word that is heard at `played_ms` ends, or `played_ms` between words."""
@@ -253,12 +285,16 @@ class WordAligner:
                 break
             word = track.segment.words[track.num_committed]
             track.num_committed += 1
-            word_end_ms = max(start_ms, self._start_ms + track.time_of(word.spoken_end))
+            index = track.num_committed - 1
+            settled_ms = self.settle_end()
+            self.previous_end_ms = self.previous_end_ms if settled_ms is None else settled_ms
+            word_end_ms = max(start_ms, self._start_ms + track.end_of(index))
             committed.append(self._commit(word, start_ms, max(word_end_ms, self._cursor_ms), measured=True))
+            self._last = track, index, self._start_ms
         return committed
 
     def _commit(self, word: Word, start_ms: float, end_ms: float, measured: bool) -> TimedWord:
-        self._last_start_ms, self._cursor_ms = start_ms, end_ms
+        self._last_start_ms, self._cursor_ms, self._last = start_ms, end_ms, None
         self._starts_ms.append(start_ms)
         self._ends_ms.append(end_ms)
         self._end_chars.append(word.end)

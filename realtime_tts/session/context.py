@@ -48,11 +48,13 @@ class ContextState(Enum):
 
 
 class HeardSpeech(NamedTuple):
-    """Speech of a context heard by the listener: `spoken_text` is the first `spoken_chars` characters of its text."""
+    """Speech of a context heard by the listener: `spoken_text` is the first `spoken_chars` characters of its text, and
+    `word_share` (0 to 1) how much of the next word was heard."""
 
     played_ms: float
     spoken_text: str
     spoken_chars: int
+    word_share: float
 
 
 class Context:
@@ -277,7 +279,8 @@ class Context:
         heard_ms = min(max(played_ms, self.sender.clock.heard_to_ms), sent_ms)
         all_heard = self.state is ContextState.DONE and heard_ms >= self.sender.clock.sent_ms - 0.5
         num_chars = self._num_spoken_chars() if all_heard else self.sender.aligner.heard_chars(heard_ms)
-        return HeardSpeech(played_ms, self.text.head(num_chars), num_chars)
+        word_share = 0.0 if all_heard else self.sender.aligner.word_share(heard_ms)
+        return HeardSpeech(played_ms, self.text.head(num_chars), num_chars, word_share)
 
     def freeze(self, now: float) -> HeardSpeech:
         """Cancel a context that is over but still playing: playback stops here, and no audio is sent again."""

@@ -199,9 +199,14 @@ class TimedWord:
 
 @dataclass(frozen=True, slots=True)
 class Words(ContextMessage):
-    """Words whose audio begins in later packets; in order, each word once."""
+    """Words whose audio begins in later packets; in order, each word once.
+
+    previous_end_ms: end of the word before them, measured since it was reported; None: as it was reported. Without
+        words it is the end of the last word.
+    """
 
     words: tuple[TimedWord, ...]
+    previous_end_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,12 +247,14 @@ class ContextCancelled(ContextMessage):
     """Terminal message of a cancelled context. `spoken_text`, heard so far, is the first `spoken_chars` characters of
     the text.
 
+    word_share: how much of the next word was heard, 0 to 1; 0 between words.
     by_client: the client asked for it; False: its session ended.
     """
 
     played_ms: float
     spoken_text: str
     spoken_chars: int
+    word_share: float = 0.0
     by_client: bool = True
 
 
@@ -277,6 +284,7 @@ class CancelAcknowledged:
     played_ms: float = 0.0
     spoken_text: str = ""
     spoken_chars: int = 0
+    word_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +296,7 @@ class ContextHeld:
     played_ms: float
     spoken_text: str
     spoken_chars: int
+    word_share: float
     timeout_s: float
 
 

@@ -160,9 +160,11 @@ class ContextSender:
             if not num_leaving:
                 return None
             end_ms = self._ms(head.pts_samples + num_leaving * head.packet_samples)
-            return self._words_until(end_ms) or self._pull_packets(num_leaving, now)
-        if isinstance(head, _DoneMark) and (words := self._words_until(float("inf"))) is not None:
-            return words
+            if (words := self._words_until(end_ms)) is not None:
+                return replace(words, sequence=self._take_number())
+            return self._pull_packets(num_leaving, now)
+        if isinstance(head, _DoneMark) and (words := self._words_until(math.inf, with_end=True)) is not None:
+            return replace(words, sequence=self._take_number())
         self._queue.popleft()
         number = self._take_number()
         if isinstance(head, _FlushMark):
@@ -176,11 +178,12 @@ class ContextSender:
     def place_late_words(self) -> None:
         """Commit words that became known after their audio left; called before the last query of what was heard."""
         self.aligner.commit_until(self.clock.sent_ms)
+        self.aligner.settle_end()
 
     def send_late_words(self) -> None:
-        """Send words that became known after their audio left, ahead of all else."""
-        if words := self.aligner.commit_until(self.clock.sent_ms):
-            self._queue.appendleft(messages.Words(self.context_id, 0, tuple(words)))  # numbered when it leaves
+        """Send words and ends that became known after their audio left, ahead of all else."""
+        if words := self._words_until(self.clock.sent_ms, with_end=True):
+            self._queue.appendleft(words)
 
     def take_restart(self) -> bool:
         """Return True once after the clock started, or continued after an underrun."""
@@ -228,9 +231,17 @@ class ContextSender:
         first_sent_at = self.clock.started_at
         return None if first_sent_at is None or text_at is None else (first_sent_at - text_at) * 1000
 
-    def _words_until(self, end_ms: float) -> messages.Words | None:
+    def _words_until(self, end_ms: float, with_end: bool = False) -> messages.Words | None:
+        """Return the words to report, not numbered yet; `with_end`: also if only the end of the last one is news."""
         words = self.aligner.commit_until(end_ms)
-        return messages.Words(self.context_id, self._take_number(), tuple(words)) if words else None
+        previous_end_ms = self.aligner.previous_end_ms
+        if with_end and not words:
+            previous_end_ms = self.aligner.settle_end()
+        return (
+            messages.Words(self.context_id, 0, tuple(words), previous_end_ms)
+            if words or previous_end_ms is not None
+            else None
+        )
 
     def _num_leaving(self, waiting: Iterable[_Waiting], now: float, max_lead_ms: float, max_bytes: float) -> int:
         """Number of packets at the head of the queue, all of one length, that may leave; limited to those that end soon

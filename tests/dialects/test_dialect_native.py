@@ -306,9 +306,9 @@ LIMITS = session_config().limits
              "ttfa_ms": None},
         ),
         (
-            ContextCancelled("c", 3, 0.5, "Hi", 2),
+            ContextCancelled("c", 3, 0.5, "Hi", 2, 0.25),
             {"type": "context.cancelled", "context_id": "c", "sequence": 3, "played_ms": 0.5, "spoken_text": "Hi",
-             "spoken_chars": 2},
+             "spoken_chars": 2, "word_share": 0.25},
         ),
         (
             ContextFailed("c", 3, "engine_lost", "gone", True, 40, "Hi", 2),
@@ -316,15 +316,15 @@ LIMITS = session_config().limits
              "retryable": True, "audio_ms": 40, "spoken_text": "Hi", "spoken_chars": 2},
         ),
         (
-            ContextHeld("c", 0.5, "Hi", 2, 30.0),
+            ContextHeld("c", 0.5, "Hi", 2, 0.0, 30.0),
             {"type": "context.held", "context_id": "c", "played_ms": 0.5, "spoken_text": "Hi", "spoken_chars": 2,
-             "timeout_s": 30},
+             "word_share": 0, "timeout_s": 30},
         ),
         (ContextReleased("c", 0.5), {"type": "context.released", "context_id": "c", "from_ms": 0.5}),
         (
             CancelAcknowledged(None, "all"),
             {"type": "cancel.acknowledged", "context_id": None, "state": "all", "played_ms": 0, "spoken_text": "",
-             "spoken_chars": 0},
+             "spoken_chars": 0, "word_share": 0},
         ),
         (
             ErrorMessage("invalid_message", "no", False),

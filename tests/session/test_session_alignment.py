@@ -169,49 +169,53 @@ def measured(text: str, audio_ms: float, *points: tuple[float, float], done: boo
 
 def test_a_measured_word_begins_when_its_first_character_is_reached() -> None:
     words = measured("One four, abc.", 1400, (400, 4), (900, 9), (1100, 10))
-    assert times(words.commit_until(20)) == [("One", 0, 300), ("four", 400, 800), ("abc", 1100, pytest.approx(1325))]
+    assert times(words.commit_until(20)) == [("One", 0, 400), ("four", 400, 900), ("abc", 1100, 1362.5)]
 
 
 def test_a_pause_belongs_to_no_measured_word() -> None:
     words = measured("One four.", 3000, (300, 3), (2000, 3), (2100, 4), (2500, 8))
-    assert times(words.commit_until(20)) == [("One", 0, 300), ("four", 2100, 2500)]
+    assert times(words.commit_until(20)) == [("One", 0, 550), ("four", 2100, 2750)]
 
 
 def test_measured_words_wait_for_the_packet_in_which_they_begin() -> None:
     words = measured("One four, abc.", 900, (400, 4), (800, 8), done=False)
-    assert times(words.commit_until(400)) == [("One", 0, 300)]
-    assert times(words.commit_until(401)) == [("four", 400, 800)]
+    assert times(words.commit_until(400)) == [("One", 0, 400)]
+    assert times(words.commit_until(401)) == [("four", 400, 900)]
     assert words.commit_until(900) == []
 
 
 def test_what_lies_behind_the_last_point_goes_on_at_the_pace_of_before() -> None:
     words = measured("One four, abc.", 900, (400, 4), (800, 8), done=False)
     words.commit_until(401)
-    assert times(words.commit_until(1001)) == [("abc", 1000, 1300)]  # two characters of 100 ms after 800
+    assert times(words.commit_until(1001)) == [("abc", 1000, 1350)]  # two characters of 100 ms after 800
 
 
 def test_without_points_yet_a_usual_pace_is_taken() -> None:
     words = measured("One four, abc.", 160, (58, 0.5), done=False)
     word = words.commit_until(20)[0]
     assert (word.text, word.start_ms, word.measured) == ("One", 0, True)
-    assert word.end_ms == pytest.approx(58 + 2.5 * PRIOR_MS_PER_CHAR)
+    assert word.end_ms == pytest.approx(58 + 3.5 * PRIOR_MS_PER_CHAR)
 
 
 def test_at_the_end_the_rest_of_the_text_has_been_spoken() -> None:
     words = measured("One four, abc.", 1400, (400, 4), (800, 8))
-    assert times(words.commit_until(20))[2] == ("abc", 1000, pytest.approx(1300))
+    assert times(words.commit_until(20))[2] == ("abc", 1000, 1350)
 
 
 def test_points_that_go_back_or_lie_outside_change_nothing() -> None:
     words = measured("One four, abc.", 1400, (-50, 0), (400, 4), (300, 6), (800, 3), (800, 8), (1000, 99))
     approx = pytest.approx
-    assert times(words.commit_until(20)) == [("One", 0, 300), ("four", 400, 800), ("abc", approx(866.667), 966.667)]
+    assert times(words.commit_until(20)) == [
+        ("One", 0, 400),
+        ("four", 400, approx(833.333)),
+        ("abc", approx(866.667), approx(983.333)),
+    ]
 
 
 def test_what_was_heard_ends_with_the_last_measured_word_that_did() -> None:
     words = measured("One four, abc.", 1400, (400, 4), (800, 8), (1000, 10), (1300, 13))
     words.commit_until(math.inf)
-    assert [words.heard_chars(ms) for ms in (299, 300, 799, 800, 1299, 1300)] == [0, 3, 3, 8, 8, 13]
+    assert [words.heard_chars(ms) for ms in (399, 400, 899, 900, 1349, 1350)] == [0, 3, 3, 8, 8, 13]
 
 
 def test_segments_with_and_without_points_follow_each_other() -> None:
@@ -220,7 +224,7 @@ def test_segments_with_and_without_points_follow_each_other() -> None:
     words.progress(0, 500, done=True)
     words.progress(1, 600, done=True)
     given = words.commit_until(math.inf)
-    assert times(given) == [("One", 0, 300), ("Two", 500, 1100)]
+    assert times(given) == [("One", 0, 400), ("Two", 500, 1100)]
     assert [word.measured for word in given] == [True, False]
 
 
@@ -246,6 +250,33 @@ def test_measured_words_come_once_in_order_and_their_starts_never_go_back(seed: 
         assert later.end_ms >= earlier.end_ms
 
 
+def test_the_end_of_a_word_is_measured_by_the_time_the_next_one_begins() -> None:
+    words = measured("One four, abc.", 320, (200, 2), done=False)
+    assert times(words.commit_until(20)) == [("One", 0, 330)]  # at a usual pace
+    assert words.previous_end_ms is None
+    words.progress(0, 800, done=False, reached=(700, 5))
+    assert [word.text for word in words.commit_until(640)] == ["four"]
+    assert words.previous_end_ms == pytest.approx(533.333)
+    assert (words.heard_chars(530), words.heard_chars(534)) == (0, 3)
+    assert words.settle_end() is None
+
+
+def test_the_end_of_the_last_word_is_measured_by_the_end_of_the_audio() -> None:
+    words = measured("One four.", 500, (400, 4), done=False)
+    words.commit_until(500)
+    words.progress(0, 1000, done=False, reached=(900, 8))
+    words.progress(0, 1200, done=True)
+    assert words.settle_end() == 1050
+    assert words.settle_end() is None
+    assert words.word_end_ms(1000) == 1050
+
+
+def test_how_much_of_a_word_was_heard() -> None:
+    words = measured("One four.", 3000, (300, 3), (2000, 3), (2100, 4), (2500, 8))
+    words.commit_until(math.inf)
+    assert [words.word_share(ms) for ms in (0, 275, 550, 1000, 2100, 2425, 2750)] == [0, 0.5, 0, 0, 0, 0.5, 0]
+
+
 # ---- segments that grow --------------------------------------------------------------------------------------------
 
 
@@ -266,7 +297,7 @@ def test_a_segment_that_grows_gives_each_word_once() -> None:
     assert words.commit_until(900) == []
     words.update_segment(part(text))
     words.progress(0, 1400, done=True, reached=(1400, 14))
-    assert times(words.commit_until(1400)) == [("abc", 1000, 1300)]
+    assert times(words.commit_until(1400)) == [("abc", 1000, 1350)]
     assert (words.num_done, words.num_bytes) == (1, 72)
     words.update_segment(part(text))  # nothing waits for it any more
 

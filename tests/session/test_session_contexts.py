@@ -370,7 +370,7 @@ def test_a_cancel_of_a_done_context_tells_what_was_heard_and_then_stands(driver:
     assert len(driver.of(ContextDone)) == 1
     driver.wait(0.65)
     [answer] = driver.receive(CancelRequest("c"))
-    assert answer == CancelAcknowledged("c", "done", pytest.approx(650), "One two", 7)
+    assert answer == CancelAcknowledged("c", "done", pytest.approx(650), "One two", 7, pytest.approx(0.1))
     driver.wait(5)
     assert driver.receive(CancelRequest("c")) == [answer]
 

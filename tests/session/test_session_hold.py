@@ -55,7 +55,7 @@ def test_speech_stops_where_the_word_ends_that_is_heard(driver: Driver) -> None:
     words = speaking(driver)
     middle_ms = (words["three"].start_ms + words["three"].end_ms) / 2
     driver.receive(PlaybackReport("c", middle_ms), Hold("c"))
-    assert held(driver) == ContextHeld("c", words["three"].end_ms, "Let me see for you, one two three", 33, 30.0)
+    assert held(driver) == ContextHeld("c", words["three"].end_ms, "Let me see for you, one two three", 33, 0.0, 30.0)
 
 
 def test_between_words_and_on_request_it_stops_at_once(driver: Driver) -> None:

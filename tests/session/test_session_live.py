@@ -57,9 +57,9 @@ def given_to_the_engine(driver: Driver) -> list[tuple[str, int, str, bool]]:
     return [(kinds[type(e)], e.segment.index, e.segment.text, e.segment.final) for e in events]
 
 
-def speak_until(driver: Driver, char: float, audio_ms: int = 400) -> None:
-    """The first audio of the context, in which a character of the first segment has been reached."""
-    for index in range(audio_ms // 20):
+def speak_until(driver: Driver, char: float, audio_ms: int = 400, from_ms: int = 0) -> None:
+    """Audio of the context, at the end of which a character of the first segment has been reached."""
+    for index in range(from_ms // 20, audio_ms // 20):
         driver.session.audio("c", Packets((b"",), index * 960, 960), driver.now)
     driver.session.segment_progress("c", 0, audio_ms, False, driver.now, (audio_ms, char))
     driver.drain()
@@ -169,9 +169,38 @@ def test_a_word_that_was_known_after_its_audio_had_left_was_heard(driver: Driver
     speak_until(driver, 13.0)  # "three" has been said, but what touches it was not known
     assert [word.text for words in driver.of(Words) for word in words.words] == ["One", "two"]
     write(driver, "ur five")
-    driver.wait(0.5)
+    speak_until(driver, 14.0, audio_ms=440, from_ms=400)
+    driver.wait(0.8)
     [cancelled] = [m for m in driver.receive(CancelRequest("c")) if isinstance(m, ContextCancelled)]
     assert cancelled.spoken_text == "One two three"
+
+
+def test_ends_are_told_when_they_are_measured(driver: Driver) -> None:
+    write(driver, "One two three.")
+    driver.receive(End("c"))
+    speak_until(driver, 3.0, audio_ms=200)
+    driver.wait(0.2)
+    speak_until(driver, 8.0, audio_ms=600, from_ms=200)
+    driver.wait(0.4)
+    speak_until(driver, 13.0, audio_ms=1000, from_ms=600)
+    driver.session.segment_progress("c", 0, 1200, True, driver.now)
+    driver.finish("c")
+    driver.wait(2)
+    ends_ms: list[float] = []
+    for message in driver.of(Words):
+        if message.previous_end_ms is not None:
+            ends_ms[-1] = message.previous_end_ms
+        ends_ms += [word.end_ms for word in message.words]
+    assert ends_ms == pytest.approx([280, 600, 1100])
+    assert driver.of(Words)[-1].words == ()
+
+
+def test_a_cancel_tells_how_far_into_the_word_it_got(driver: Driver) -> None:
+    write(driver, "One two three", " four")
+    speak_until(driver, 8.0)
+    driver.wait(0.3)
+    [cancelled] = [m for m in driver.receive(CancelRequest("c")) if isinstance(m, ContextCancelled)]
+    assert (cancelled.spoken_text, cancelled.word_share) == ("One", pytest.approx(0.5))
 
 
 def test_after_the_end_all_of_the_text_was_heard(driver: Driver) -> None:

@@ -70,6 +70,18 @@ test('words are offsets into the text as JavaScript counts', () => {
   assert.equal(word.timing, 'measured');
 });
 
+test('the end of a word is replaced when it is measured', () => {
+  const { context, receive } = make();
+  const told = [];
+  context.addEventListener('words', ({ detail }) => told.push(detail.length));
+  context.send('Hello there');
+  receive('words', { timing: 'measured', words: [{ text: 'Hello', start: 0, end: 5, start_ms: 0, end_ms: 300 }] });
+  receive('words', { timing: 'measured', words: [{ text: 'there', start: 6, end: 11, start_ms: 400, end_ms: 700 }], previous_end_ms: 380 });
+  receive('words', { timing: 'measured', words: [], previous_end_ms: 750 });
+  assert.deepEqual(context.words.map(({ endMs }) => endMs), [380, 750]);
+  assert.deepEqual(told, [1, 1], 'a message without words is no event');
+});
+
 test('cancel silences first, tells what was heard, and gives the server’s account of it', async () => {
   const { context, sent, line, receive } = make();
   context.send('Hello there you');
@@ -81,8 +93,8 @@ test('cancel silences first, tells what was heard, and gives the server’s acco
   await Promise.resolve();
   assert.deepEqual(kinds(sent), ['text', 'playback', 'cancel']);
   assert.equal(sent[1].played_ms, 640);
-  receive('context.cancelled', { played_ms: 640, spoken_text: 'Hello there', spoken_chars: 11 });
-  const expected = { playedMs: 640, spokenText: 'Hello there', spokenChars: 11 };
+  receive('context.cancelled', { played_ms: 640, spoken_text: 'Hello there', spoken_chars: 11, word_share: 0.25 });
+  const expected = { playedMs: 640, spokenText: 'Hello there', spokenChars: 11, wordShare: 0.25 };
   assert.deepEqual(await spoken, expected);
   assert.deepEqual(await context.cancel(), expected, 'again: the same answer, no second message');
   assert.equal(context.state, 'cancelled');
@@ -98,7 +110,7 @@ test('interrupting speech that the server has finished gives what was heard of i
   const spoken = context.cancel();
   await new Promise(setImmediate);
   receive('cancel.acknowledged', { state: 'done', played_ms: 300, spoken_text: 'Hello', spoken_chars: 5 });
-  assert.deepEqual(await spoken, { playedMs: 300, spokenText: 'Hello', spokenChars: 5 });
+  assert.deepEqual(await spoken, { playedMs: 300, spokenText: 'Hello', spokenChars: 5, wordShare: 0 });
 });
 
 test('without a server to ask, cancel answers from the words’ times', async () => {
@@ -112,7 +124,7 @@ test('without a server to ask, cancel answers from the words’ times', async ()
   receive('context.done', { audio_ms: 700 });
   line.heard = 320;
   line.online = false;
-  assert.deepEqual(await context.cancel(), { playedMs: 320, spokenText: 'Hello', spokenChars: 5 });
+  assert.deepEqual(await context.cancel(), { playedMs: 320, spokenText: 'Hello', spokenChars: 5, wordShare: 0 });
 });
 
 test('a lost connection ends a cancel that waits for its answer', async () => {
@@ -185,7 +197,7 @@ test('a cancel of a context that is done is answered when the session is lost', 
   const cancelled = context.cancel();
   await new Promise((resolve) => setImmediate(resolve));
   context.fail(new ConnectionLost('gone'));
-  assert.deepEqual(await cancelled, { playedMs: 0, spokenText: '', spokenChars: 0 });
+  assert.deepEqual(await cancelled, { playedMs: 0, spokenText: '', spokenChars: 0, wordShare: 0 });
   assert.equal(context.state, 'done');
 });
 
@@ -240,7 +252,7 @@ test('what another session tells is moved to where its part begins', async () =>
   const spoken = context.cancel();
   await new Promise(setImmediate);
   receive('context.cancelled', { played_ms: 400, spoken_text: 'there', spoken_chars: 5 });
-  assert.deepEqual(await spoken, { playedMs: 900, spokenText: '😀, Hello there', spokenChars: 15 });
+  assert.deepEqual(await spoken, { playedMs: 900, spokenText: '😀, Hello there', spokenChars: 15, wordShare: 0 });
 });
 
 test('interrupted while the old session’s part still sounds: the words’ times say what was heard', async () => {
@@ -249,7 +261,7 @@ test('interrupted while the old session’s part still sounds: the words’ time
   const spoken = context.cancel();
   await new Promise(setImmediate);
   receive('context.cancelled', { played_ms: 0, spoken_text: '', spoken_chars: 0 });
-  assert.deepEqual(await spoken, { playedMs: 320, spokenText: '😀, Hello', spokenChars: 9 });
+  assert.deepEqual(await spoken, { playedMs: 320, spokenText: '😀, Hello', spokenChars: 9, wordShare: 0 });
 });
 
 test('it can break off again and again, and its length is the whole of it', async () => {

@@ -37,7 +37,7 @@ test('the player stops at the end of the word before the server has answered', a
   assert.deepEqual(line.calls, [['hold', 450]]);
   assert.deepEqual(sent, [{ type: 'hold', context_id: 'c', at: 'now', played_ms: 450 }]);
   receive('context.held', HELD);
-  assert.deepEqual(await holding, { playedMs: 450, spokenText: 'One two', spokenChars: 7 });
+  assert.deepEqual(await holding, { playedMs: 450, spokenText: 'One two', spokenChars: 7, wordShare: 0 });
 });
 
 test('between words, and at once, it stops where it is', async () => {

@@ -132,7 +132,7 @@ class CartesiaDialect:
         if isinstance(message, messages.AudioPackets):
             flush_id = context.num_flushed + 1
             return [events.chunk(context_id, payload, flush_id=flush_id) for payload in message.packets.payloads]
-        if isinstance(message, messages.Words) and context.wants_words:
+        if isinstance(message, messages.Words) and message.words and context.wants_words:
             words = context.times.apart(message.words)
             return [events.timestamps(context_id, words, flush_id=context.num_flushed + 1)]
         if isinstance(message, messages.Flushed):

@@ -151,6 +151,27 @@ async def test_iteration_pauses_and_goes_on_from_where_the_server_says(from_ms: 
         assert context.played_ms == 400.0
 
 
+async def test_a_word_ends_where_the_server_has_measured_it_since() -> None:
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        await connection.read("end")
+        await connection.accept("c")
+        await connection.send("words", context_id="c", sequence=1, timing="measured", words=WORDS)
+        await connection.send("words", context_id="c", sequence=2, timing="measured", words=[], previous_end_ms=170)
+        for frame in range(NUM_FRAMES):
+            await connection.audio(frame + 3, frame)
+        await connection.read("hold")
+        await connection.send("context.held", **HELD, word_share=0.25)
+
+    async with scripted(script) as (url, _), open_session(url) as session:
+        context = session.speak("one two", context_id="c")
+        packets = [await anext(context) for _ in range(8)]
+        assert [word.end_ms for word in context.words] == [word.end_ms for word in packets[0].words] == [170.0]
+        held = await context.hold()
+        assert context.held_ms == 170.0  # not the 150 that were told first
+        assert held.word_share == 0.25
+
+
 async def test_what_was_taken_to_the_end_is_given_again() -> None:
     async with scripted(Holder(120.0)) as (url, _), open_session(url) as session:
         context = session.speak("one two", context_id="c")

@@ -32,7 +32,8 @@ class Context:
 
     Attributes:
         id: the context's id in its session.
-        words: all words received so far, in order.
+        words: all words received so far, in order. The end of the last one is an estimate; it is measured when the next
+            one arrives.
         skipped: spans of the text that cannot be spoken (emoji, another script), as far as known.
         audio, voice, seed: effective settings; None until the server has accepted the context.
         done: set when all audio has arrived.
@@ -264,7 +265,10 @@ class Context:
         for words in (self.words, self._pending_words):
             words[:] = [word for word in words if word.start_ms < received_ms]
 
-    def _add_words(self, words: tuple[Word, ...]) -> None:
+    def _add_words(self, words: tuple[Word, ...], previous_end_ms: float | None) -> None:
+        for known in (self.words, self._pending_words):
+            if previous_end_ms is not None and known:
+                known[-1] = dataclasses.replace(known[-1], end_ms=previous_end_ms)
         self.words.extend(words)
         self._pending_words.extend(words)
 

@@ -49,6 +49,7 @@ class PacketReceived:
 class WordsReceived:
     context_id: str
     words: tuple[Word, ...]
+    previous_end_ms: float | None = None
 
 
 @dataclass(frozen=True)

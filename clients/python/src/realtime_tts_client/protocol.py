@@ -7,6 +7,7 @@ again.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
@@ -290,8 +291,12 @@ class ClientProtocol:
     def _on_words(self, record: ContextRecord, fields: Fields) -> None:
         if not record.cancelled:
             words = tuple(_moved(word, record) for word in fields.words("words"))
+            end_ms = fields.optional_number("previous_end_ms")
+            if end_ms is not None and record.words:
+                end_ms += record.base_ms
+                record.words[-1] = dataclasses.replace(record.words[-1], end_ms=end_ms)
             record.words += words
-            self._events.append(WordsReceived(record.context_id, words))
+            self._events.append(WordsReceived(record.context_id, words, end_ms))
 
     def _on_done(self, record: ContextRecord, fields: Fields) -> None:
         record.over = True
@@ -398,13 +403,14 @@ class ClientProtocol:
 
 def _spoken(fields: Fields, duration_name: str, record: ContextRecord) -> Spoken:
     """Return the server's figures of what was heard, offset by the part that an earlier session made."""
-    duration_ms = fields.number(duration_name)
+    duration_ms, word_share = fields.number(duration_name), fields.optional_number("word_share") or 0.0
     if record.base_samples and duration_name == "played_ms" and record.played_ms < record.base_ms:
         return record.spoken_by_clock()
     if not record.base_chars:
-        return Spoken(record.base_ms + duration_ms, fields.text("spoken_text"), fields.integer("spoken_chars"))
+        num_chars = fields.integer("spoken_chars")
+        return Spoken(record.base_ms + duration_ms, fields.text("spoken_text"), num_chars, word_share)
     num_chars = max(record.base_chars, record.shift + fields.integer("spoken_chars"))
-    return Spoken(record.base_ms + duration_ms, record.text[:num_chars], num_chars)
+    return Spoken(record.base_ms + duration_ms, record.text[:num_chars], num_chars, word_share)
 
 
 def _moved(word: Word, record: ContextRecord) -> Word:

@@ -333,7 +333,7 @@ class Session:
         elif isinstance(event, events.ContextRestarted):
             context._restarted(event.received_ms)
         elif isinstance(event, events.WordsReceived):
-            context._add_words(event.words)
+            context._add_words(event.words, event.previous_end_ms)
         elif isinstance(event, events.TextSkipped):
             context.skipped += event.spans
         elif isinstance(event, events.ContextDone):

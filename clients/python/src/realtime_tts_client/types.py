@@ -90,11 +90,13 @@ class Spoken:
     """Text and time that the listener heard before a barge-in: the part that a conversation's history should keep.
 
     `text` is the first `chars` characters of the sent text; it ends with the last word that was heard completely.
+    `word_share` is how much of the next word was heard, 0 to 1; 0 between words or if the server did not report it.
     """
 
     played_ms: float
     text: str
     chars: int
+    word_share: float = 0.0
 
 
 @dataclass(frozen=True)
