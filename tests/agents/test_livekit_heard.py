@@ -99,6 +99,14 @@ async def test_words_of_audio_that_was_never_played_do_not_count(output: HeardOu
     assert await interrupted_at(output, speaker, ahead, position_s=0.1) == ""
 
 
+async def test_a_word_ends_where_the_next_one_begins_unless_there_is_a_pause(
+    output: HeardOutput, speaker: Loudspeaker
+) -> None:
+    words = ("One", 0.0, 0.2), (" two,", 0.4, 0.8), (" three", 0.7, 0.9), (" four", 1.5, 1.8)
+    await output.capture_frame(frame(2.0, *words))
+    assert [end_s for _, end_s in output._pieces] == [0.4, 0.7, 0.9, 1.8]
+
+
 async def test_audio_that_a_pause_threw_away_moves_the_words_with_it(output: HeardOutput, speaker: Loudspeaker) -> None:
     """0.3 s were played, 0.2 s dropped, and 0.5 s played: at 1.0 s of the audio, though 0.8 s were heard."""
     await output.capture_frame(frame(1.2, *WORDS))

@@ -18,6 +18,8 @@ from .log import logger
 TOLERANCE_S = 0.002
 # Audio given to an output that can pause, ahead of its playback: as much as LiveKit's own room output queues.
 AHEAD_S = 0.2
+# The end that came with a word may be an estimate. If the next word begins soon after it, the word ends there.
+LAST_SOUND_S = 0.25
 
 
 class HeardOutput(io.AudioOutput):
@@ -135,7 +137,10 @@ class HeardOutput(io.AudioOutput):
         if piece.start_time < self._last_s:  # of another stream, whose times start at zero again
             self._offset_s = self._captured_s
         self._last_s = piece.start_time
-        self._starts_s.append(self._offset_s + piece.start_time)
+        start_s = self._offset_s + piece.start_time
+        if self._pieces and start_s - self._pieces[-1][1] <= LAST_SOUND_S:
+            self._pieces[-1] = self._pieces[-1][0], start_s
+        self._starts_s.append(start_s)
         self._pieces.append((str(piece), self._offset_s + piece.end_time))
 
 
