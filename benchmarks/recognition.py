@@ -57,7 +57,14 @@ class Aligner:
         self._decoder = Decoder(samprate=float(RECOGNISER_RATE_HZ), loglevel="FATAL")
 
     def word_starts_s(self, words: Sequence[str], samples: np.ndarray[Any, Any], rate_hz: int) -> list[float] | None:
-        """Return each word's start in seconds, to 10 ms; None if they cannot be found. samples: float −1…1."""
+        """Return each word's start in seconds; as `word_times_s`."""
+        times = self.word_times_s(words, samples, rate_hz)
+        return None if times is None else [start for start, _ in times]
+
+    def word_times_s(
+        self, words: Sequence[str], samples: np.ndarray[Any, Any], rate_hz: int
+    ) -> list[tuple[float, float]] | None:
+        """Return each word's start and end in seconds, to 10 ms; None if they cannot be found. samples: float −1…1."""
         pcm = (np.clip(soxr.resample(samples, rate_hz, RECOGNISER_RATE_HZ), -1, 1) * 32767).astype(np.int16)
         self._decoder.reinit_feat()
         try:
@@ -70,7 +77,9 @@ class Aligner:
         found = [segment for segment in self._decoder.seg() or () if segment.word[0] not in "<["]
         if [re.sub(r"\(\d+\)$", "", segment.word) for segment in found] != list(words):
             return None
-        return [segment.start_frame / 100 - len(_PADDING) / RECOGNISER_RATE_HZ for segment in found]
+        frames = [(segment.start_frame, segment.end_frame + 1) for segment in found]
+        padding_s = len(_PADDING) / RECOGNISER_RATE_HZ
+        return [(start / 100 - padding_s, end / 100 - padding_s) for start, end in frames]
 
 
 _recogniser: Recogniser | None = None  # of a pool's process
