@@ -336,6 +336,23 @@ async function interrupt() {
   setPhase('interrupted', `Interrupted after ${seconds(spoken.playedMs)}: ${heardWords(spoken.spokenText)} heard`);
 }
 
+/** Hold the speech at the end of its word, or let it go on. */
+async function toggleHold() {
+  const target = context;
+  if (!target) return;
+  const change = target.heldMs === null ? target.hold() : target.release();
+  showHold();
+  await change.catch(() => {}); // the speech is over, which is shown
+  showHold();
+}
+
+function showHold() {
+  $('hold').hidden = context === null;
+  if (context === null) return;
+  $('hold').querySelector('span').textContent = context.heldMs === null ? 'Hold' : 'Go on';
+  $('phase').textContent = speakingWords();
+}
+
 const heardWords = (text) => (text.trim() ? wordsOf(text) : 'no whole word');
 
 function wordsOf(text) {
@@ -526,6 +543,7 @@ function showWords(target, words) {
 
 function speakingWords() {
   if (tts?.state === 'reconnecting' && tts.player.bufferedMs === 0) return 'Waiting for the server';
+  if (context && context.heldMs !== null) return 'Held at the end of a word';
   return staged?.speaker ? `Speaking: ${staged.speaker}` : 'Speaking';
 }
 
@@ -546,6 +564,7 @@ function setPhase(phase, words) {
   $('speak').querySelector('kbd').textContent = busy ? 'Esc' : SPEAK_KEYS;
   $('speak').setAttribute('aria-keyshortcuts', busy ? 'Escape' : 'Control+Enter Meta+Enter');
   setIcon($('speak'), busy ? 'stop' : 'play');
+  $('hold').hidden = context === null;
   showTakeControls();
   $('wave').setAttribute('aria-label', `Waveform: ${words}`);
 }
@@ -613,6 +632,7 @@ const clock = (ms) => `${Math.floor(ms / 60_000)}:${((ms % 60_000) / 1000).toFix
 
 $('form').addEventListener('submit', (event) => (event.preventDefault(), speak()));
 $('speak').addEventListener('click', (event) => isBusy() && (event.preventDefault(), interrupt()));
+$('hold').addEventListener('click', toggleHold);
 $('edit-dialog').addEventListener('close', () => voices.focus(voiceEditor.voice.id));
 $('dismiss').addEventListener('click', () => notice.clear());
 preview.addEventListener('change', previewChanged);
@@ -634,6 +654,7 @@ for (const option of $('form').elements.source) option.addEventListener('change'
 document.addEventListener('keydown', (event) => {
   if (document.querySelector('dialog[open]')) return;
   if (event.key === 'Escape') interrupt();
+  if (event.key === '.' && (event.ctrlKey || event.metaKey)) toggleHold();
   if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;
   event.preventDefault(); // Enter would also press the button that has the focus
   speak();

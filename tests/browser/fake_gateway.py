@@ -99,6 +99,7 @@ class FakeContext:
     num_timed: int = 0
     log: list[str | bytes] = field(default_factory=list)
     played_ms: float = 0.0
+    held_ms: float = 0.0
     audio_ms: float = 0.0
     task: asyncio.Task[None] | None = None
     terminal: bool = False
@@ -319,8 +320,19 @@ class FakeGateway:
             context.played_ms = message["played_ms"]
         elif kind == "cancel" and context is not None:
             await self._cancel(session, context)
+        elif kind in ("hold", "release") and context is not None:
+            await self._hold(session, context, message)
         elif kind == "ping":
             await _send(session.socket, type="pong", id=message.get("id"))
+
+    async def _hold(self, session: FakeSession, context: FakeContext, message: dict[str, Any]) -> None:
+        """Answer a hold or release; speech that was sent stays as it is, since the page keeps it."""
+        if message["type"] == "hold":
+            context.held_ms = message["played_ms"]
+            spoken = {"played_ms": context.held_ms, "spoken_text": "", "spoken_chars": 0, "timeout_s": 30}
+            await _send(session.socket, type="context.held", context_id=context.context_id, **spoken)
+        else:
+            await _send(session.socket, type="context.released", context_id=context.context_id, from_ms=context.held_ms)
 
     async def _open(self, session: FakeSession, message: dict[str, Any]) -> FakeContext:
         number = len(session.contexts) + 1

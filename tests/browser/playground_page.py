@@ -81,6 +81,9 @@ class PlaygroundPage:
     def press_escape(self) -> None:
         self.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
 
+    def press_control_and(self, key: str) -> None:
+        self.driver.switch_to.active_element.send_keys(Keys.CONTROL, key)
+
     # ---- what a visitor sees
 
     def text_of(self, element_id: str) -> str:

@@ -128,6 +128,27 @@ def test_after_interrupt_no_later_sample_is_played(any_page: PlaygroundPage) -> 
     assert len(played) < len(STORY) * 30 * rate / 1000, "stopped long before its end"
 
 
+def test_held_speech_is_silent_and_goes_on_to_its_end(any_page: PlaygroundPage) -> None:
+    page, text = any_page, f"{STORY} {STORY}"
+    number = page.speak(text)
+
+    def is_silent() -> bool:
+        num_played, since = page.num_played(number), page.script("return __playground.audioTime()")
+        page.wait(lambda: page.script("return __playground.audioTime()") > since + 0.3, "0.3 s of audio clock")
+        return page.num_played(number) == num_played
+
+    page.wait(lambda: len(page.lit_words()) >= 2, "words are heard", 60)
+    page.click("hold")
+    page.wait(lambda: page.text_of("phase").startswith("Held"), "held")
+    page.wait(is_silent, "silent")
+    assert page.text_of("hold").startswith("Go on")
+    assert len(page.lit_words()) < len(text.split())
+    page.press_control_and(".")
+    page.wait(lambda: page.phase() == "finished", "heard to the end", 120)
+    assert page.lit_words() == text.split()
+    assert page.script("return document.getElementById('hold').hidden")
+
+
 def test_what_was_heard_and_what_not_is_told_apart(any_page: PlaygroundPage) -> None:
     page = any_page
     page.speak(STORY)
