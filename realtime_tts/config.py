@@ -70,6 +70,11 @@ class SpeechConfig:
         "Lexicons of tenants, applied before that one: the first 12 digits of an API key's hash and a file, as "
         "0a1b2c3d4e5f=names.json; in the file a table [server.speech.tenant_lexicons].",
     )
+    openings: str = setting(
+        "",
+        "File of openings that contexts of the default voice begin with, one sentence a line; they are spoken ahead. "
+        "With it (it may be empty) speech that began alike twice is kept in memory.",
+    )
     stall_flush_s: float = setting(
         1.0,
         "Text that stops in mid-sentence for this long is spoken as it is; 0: wait for more (10 s if its speech has "

@@ -20,7 +20,8 @@ class EngineOptions:
     device: auto, cpu, cuda or cuda:N. An operator sets `devices`.
     dtype: number format of the weights: float32, bfloat16 or float16; auto: the checkpoint's on CUDA, float32 on the
         CPU. Other formats are for comparisons.
-    guidance_to: flow time at which guidance ends. Above 0 speech is harder to understand (docs/operate/performance.md).
+    guidance_from, guidance_to: flow times, from 1 (noise) to 0 (speech), at which guidance begins and ends. Other
+        values shorten steps, at a higher cost in quality than fewer flow steps (docs/operate/performance.md).
     num_blocks: KV cache, blocks of 16 positions. `max_streams` bounds memory in an operator's terms.
     worker_log_level: least severe log records to print.
 
@@ -45,12 +46,7 @@ class EngineOptions:
     flow_steps: int = setting(
         0, "Default number of flow steps for requests that set none; 0: the model's.", minimum=0, maximum=MAX_FLOW_STEPS
     )
-    guidance_from: float = setting(
-        1.0,
-        "Flow time, from 1 (noise) to 0 (speech), at which guidance begins; a step without it takes half the work.",
-        minimum=0,
-        maximum=1,
-    )
+    guidance_from: float = 1.0
     guidance_to: float = 0.0
     max_streams: int = setting(0, "Streams that one worker advances at once; 0: chosen from the device.", minimum=0)
     num_blocks: int = 0

@@ -104,6 +104,20 @@ class Extend(Message):
 
 
 @_message
+class Opening(Message):
+    """Request to speak a text ahead and to keep it for all tenants' requests with `Generate.openings`. Never answered.
+
+    texts: what a live context sends one after the other; the last one is whole.
+    """
+
+    texts: list[str]
+    voice: str | None
+    seed: int
+    cfg: float
+    steps: int
+
+
+@_message
 class Cancel(Message):
     """Request to end one request now. Answered by `Done(finish_reason="cancelled")`; unknown ids are ignored."""
 

@@ -22,6 +22,7 @@ MIN_SPEED, MAX_SPEED = 0.25, 4.0
 MAX_VOLUME = 2.0
 MAX_SENTENCE_PAUSE_MS = 3000.0
 MODES = ("live", "clause")
+SWITCH = ("on", "off")
 TEXT_TYPES = ("auto", "text", "ssml")
 
 
@@ -122,7 +123,16 @@ class SpeechParams(TypedDict, total=False):
     seed: Annotated[
         int,
         SpeechParam(
-            "Seed of the noise: the same seed gives the same speech. Default: random.", minimum=0, maximum=MAX_SEED
+            "Seed of the noise: the same seed gives the same speech. Default: random; 0 with `openings`.",
+            minimum=0,
+            maximum=MAX_SEED,
+        ),
+    ]
+    openings: Annotated[
+        str,
+        SpeechParam(
+            "Begin with speech from memory if another context began alike. Default: on with the server's `--openings`.",
+            choices=SWITCH,
         ),
     ]
     cfg: Annotated[

@@ -240,11 +240,10 @@ class ClientChannels:
             exists = AdapterExists(f"another adapter {message.name!r} is loaded", field="adapter")
             failed = frames.AdapterFailed(message.name, exists.code, exists.message)
             self._add(client, (frames.RemoveAdapter, message.name), message, failed)
+        elif isinstance(message, frames.Opening):
+            self._take(message)
         elif isinstance(message, frames.RemoveAdapter):
-            if message.everywhere:
-                self._remove_adapter(client, message.name)
-            else:
-                self._release(client, (frames.RemoveAdapter, message.name))
+            self._remove_adapter(client, message)
 
     def _end_request(self, name: str) -> _Request | None:
         """Remove a request that is over and return it."""
@@ -294,8 +293,12 @@ class ClientChannels:
                 remove, name = key
                 self._take(remove(name))
 
-    def _remove_adapter(self, client: _Client, name: str) -> None:
-        """Remove an adapter for all clients; those that still wait for it get an error."""
+    def _remove_adapter(self, client: _Client, message: frames.RemoveAdapter) -> None:
+        """Remove an adapter for this client, or for all: those that still wait for it get an error."""
+        name = message.name
+        if not message.everywhere:
+            self._release(client, (frames.RemoveAdapter, name))
+            return
         adapter = self._shared.pop((frames.RemoveAdapter, name), None)
         if adapter is None:
             return

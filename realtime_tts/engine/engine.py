@@ -24,6 +24,7 @@ from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.end_detector import AUDIBLE_FAULTS, PatchReading, TextFaults
+from realtime_tts.engine.opening_list import OpeningList
 from realtime_tts.engine.openings import MAX_OPENING_S, OpeningPlace, Openings
 from realtime_tts.engine.runtime.layout import StepLayout
 from realtime_tts.engine.runtime.outputs import SentOutputs, StepAudio, TextReading
@@ -107,6 +108,7 @@ class Engine:
         )
         self.scheduler = Scheduler(config, self._prepare, remembered=self._remembered)
         self._openings = self._no_openings()
+        self.listed = OpeningList()
         self._prefixes = CachedPrefixes(self.scheduler.pool)
         self.voices = EngineVoiceCache(loaded)
         self.adapters = AdapterStore(bank)
@@ -140,6 +142,7 @@ class Engine:
             EngineOutOfMemory: for the third time within a minute; the worker must be restarted.
         """
         self._handle_messages()
+        self._speak_listed()
         if news := self._prefixes.news(self._clock()):
             self.emit(frames.Prefixes(*news))
         flight, self._flight = self._flight, None
@@ -148,7 +151,7 @@ class Engine:
             self._end_recalled()
             if not plan:
                 self._over_s = None
-                return False
+                return self.listed.is_due or not self._inbox.empty()
             flight = self._launch(plan, self._prepared(plan))
         if flight is not None:
             self._complete(flight)
@@ -280,8 +283,10 @@ class Engine:
             self._add_adapter(message)
         elif isinstance(message, frames.RemoveAdapter):
             self._remove_adapter(message)
+        elif isinstance(message, frames.Opening):
+            self.listed.add(message)
 
-    def _submit(self, message: frames.Generate) -> None:
+    def _submit(self, message: frames.Generate, *, is_listed: bool = False) -> None:
         try:
             if message.request_id in self._segments:
                 raise InvalidRequest("the request id is in use", field="request_id")
@@ -302,37 +307,39 @@ class Engine:
             return
         self._segments[message.request_id] = segment
         if begins:
-            segment.opening, segment.request.may_recall = self._place(segment), True
+            segment.opening, segment.request.may_recall = self._place(segment, is_listed), True
             self._recall()
 
     def _extend(self, message: frames.Extend) -> None:
-        """Note more text of a request; the scheduler decides when it is read."""
         segment = self._segments.get(message.request_id)
-        if segment is None:
-            return
-        request = segment.request
+        if segment is not None:
+            self._take_text(segment, message.text, message.final)
+            if segment.request.may_recall:
+                self._recall()
+
+    def _take_text(self, segment: EngineSegment, text: str, final: bool) -> None:
+        """Note more text of a request; the scheduler decides when it is read."""
+        request_id, supply = segment.request.request_id, segment.request.supply
         try:
-            if request.supply.is_final or not message.text.startswith(segment.text):
+            if supply.is_final or not text.startswith(segment.text):
                 raise InvalidRequest("a text can only be extended, and until it is final", field="text")
             first = self.continuity.first(segment.voice, segment.instructions)
-            size = text_size(segment.message, message.text, self.loaded, first, self.continuity)
-            self.scheduler.extend(message.request_id, size.num_chars, message.final, size.min_prefill, size.max_patches)
+            size = text_size(segment.message, text, self.loaded, first, self.continuity)
+            self.scheduler.extend(request_id, size.num_chars, final, size.min_prefill, size.max_patches)
         except Exception as error:
             reason = refusal(error, RealtimeTTSError("the text could not be extended"))
-            self._end(self.scheduler.end(message.request_id, FinishReason.FAILED, *reason))
+            self._end(self.scheduler.end(request_id, FinishReason.FAILED, *reason))
             return
-        segment.text = message.text
-        if message.final and size.num_tokens == 0:  # nothing in it can be spoken
-            self._end(self.scheduler.end(message.request_id, FinishReason.STOP))
-        elif request.may_recall:
-            self._recall()
+        segment.text = text
+        if final and size.num_tokens == 0:  # nothing in it can be spoken
+            self._end(self.scheduler.end(request_id, FinishReason.STOP))
 
     # ---- openings ------------------------------------------------------------------------------------------------
 
     def _no_openings(self) -> Openings:
         return Openings(self.config.max_opening_bytes, math.ceil(MAX_OPENING_S / self.config.patch_s))
 
-    def _place(self, segment: EngineSegment) -> OpeningPlace:
+    def _place(self, segment: EngineSegment, is_listed: bool) -> OpeningPlace:
         """Return the place of a context's first segment among the openings."""
         message, voice = segment.message, segment.voice
         sound = (
@@ -344,7 +351,27 @@ class Engine:
             message.encoding,
         )
         tenants = dict.fromkeys((message.tenant,) if voice.is_added else (message.tenant, ""))
-        return OpeningPlace(tuple(prefix_root(tenant, *sound) for tenant in tenants), voice.voice_id)
+        return OpeningPlace(tuple(prefix_root(tenant, *sound) for tenant in tenants), voice.voice_id, is_listed)
+
+    def _speak_listed(self) -> None:
+        """Begin with the next listed opening. One that is in memory to its end needs no step."""
+        while self.listed.is_due:
+            message = self.listed.next()
+            self._submit(message, is_listed=True)
+            if self.listed.runs and message.request_id not in self._segments:  # it was refused
+                self.listed.ended()
+
+    def _extend_listed(self, segment: EngineSegment) -> None:
+        """Give a listed opening the text that arrives after the patch that was just made."""
+        request, num_patches = segment.request, len(segment.patches)
+        position = request.supply.position
+        bound = self.config.text_bound(num_patches) + (
+            num_patches * self.config.chars_per_patch if position is None else position
+        )
+        may_go_on = num_patches < request.max_patches - 1
+        more = self.listed.more(num_patches, lambda text: may_go_on and spoken_chars(text) >= bound)
+        if more is not None and more[0] != segment.text:
+            self._take_text(segment, *more)
 
     def _recall(self) -> None:
         """Send what is in memory now."""
@@ -475,6 +502,8 @@ class Engine:
         self.emit(frames.Audio(segment.message.request_id, len(segment.patches), position, mass, payload=payload))
         segment.patches.append(audio.patch.copy())  # a view would keep one step's whole buffer alive
         segment.num_samples += pcm.size
+        if segment.opening is not None and segment.opening.is_listed:
+            self._extend_listed(segment)
         return flag
 
     def _ends(self, segment: EngineSegment, mass: float, power: float, stop: bool) -> bool:
@@ -496,6 +525,9 @@ class Engine:
     def _end(self, finished: Finished) -> None:
         request = finished.request
         segment = self._segments.pop(request.request_id)
+        if segment.opening is not None and segment.opening.is_listed:
+            self.listed.ended()
+            self._inbox.put(frames.CloseContext(request.context_id))
         if segment.voice.is_removed:
             self.scheduler.pool.forget_hashes(request.hashes)
         if finished.reason is FinishReason.FAILED:

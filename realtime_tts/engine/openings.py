@@ -88,7 +88,7 @@ class Openings:
                 continue
             if not place.first:
                 self._openings.move_to_end(key)
-                self.num_hits += 1
+                self.num_hits += not place.is_listed
                 place.keeps = number == 0  # a tenant's text is not added to what all tenants share
             place.advance(key)
             return remembered

@@ -118,6 +118,7 @@ class Worker:
             self.post(frames.Drain())
             return
         self._leaves_s = time.monotonic() + _LEAVE_AFTER_S
+        self.engine.listed.is_stopped = True
         self._send_stats()
         self._loop.call_later(_LEAVE_AFTER_S, self._wake.set)
 

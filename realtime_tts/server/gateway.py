@@ -40,6 +40,7 @@ from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.dictionaries import Dictionaries
 from realtime_tts.speech.encoders import Encoders
 from realtime_tts.speech.lexicons import Lexicons
+from realtime_tts.speech.openings import plan_openings, read_openings
 from realtime_tts.speech.records import RecordStore
 from realtime_tts.speech.voice_store import open_store
 from realtime_tts.speech.voices import VoiceRegistry
@@ -70,7 +71,9 @@ class Gateway:
         self.voice_making = VoiceMaking()
         self.making_previews: SharedJobs[bytes] = SharedJobs()
         self.previews = Previews(None if self._store is None else self._store.directory / "previews")
-        self._lexicons = Lexicons(settings.server.speech.lexicon, settings.server.speech.tenant_lexicons)
+        speech = settings.server.speech
+        self._lexicons = Lexicons(speech.lexicon, speech.tenant_lexicons)
+        self._openings = read_openings(speech.openings) if speech.openings else []
         self.metrics = Metrics()
         self.encoders = Encoders(settings.server.encoder_threads, settings.server.speech.opus_complexity)
         self.availability = Availability(engine)
@@ -219,7 +222,9 @@ class Gateway:
             name_of=self.voices.name_of,
             adapters=self.adapters.names,
             max_flow_steps=config.limits.max_flow_steps,
+            openings=bool(speech.openings),
         )
+        self.engine.speak_ahead(plan_openings(self._openings, defaults))
         return Catalogue(ready, defaults, config.limits.max_text_chars, config.voices.voice_consent)
 
 

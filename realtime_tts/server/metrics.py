@@ -37,6 +37,7 @@ _ENGINE_GAUGES = {
     "num_blocks": "Blocks of the KV cache",
     "cached_blocks": "Blocks that hold prefixes and can be evicted",
     "free_slots": "Streams that there is still room for",
+    "opening_bytes": "Memory of openings",
     "rss_bytes": "Resident memory of the workers",
     "kept_bytes": "Anonymous memory that the workers hold between two steps; 0: unknown",
 }
@@ -50,6 +51,7 @@ _FAULTS = {
 _TOTALS = {
     "extensions": "Extensions of running speech with more text",
     "extended_positions": "Positions prefilled for extensions",
+    "opening_hits": "Contexts that began with speech from memory",
     "text_waits": "Waits of running speech for more text, audible or not",
 }
 _TIMES = {

@@ -336,5 +336,6 @@ class Speaker:
             priority=priority,
             paced=self._paced,
             speed=speed,
+            openings=params["openings"] == "on",
             final=segment.final,  # an open one may grow to the policy's `max_segment_chars`: planners keep to it
         )

@@ -67,6 +67,7 @@ class EngineClient:
         self.on_failed: Callable[[], None] = lambda: None  # called when an internal error has ended a task
         self._max_buffered_bytes = max_buffered_bytes
         self._voices: dict[str, frames.AddVoice] = {}  # for every worker, future ones included
+        self._openings: Sequence[frames.Opening] = ()  # as the voices
         self._adapters = AdapterLoads()
         self._context_workers: dict[str, WorkerView] = {}
         self._started: asyncio.Future[None] | None = None
@@ -231,6 +232,13 @@ class EngineClient:
         for worker in self.workers:
             worker.send(voice)
 
+    def speak_ahead(self, openings: Sequence[frames.Opening]) -> None:
+        """Have every worker, present and future, speak openings and keep them. Called once."""
+        self._openings = openings
+        for worker in self.workers:
+            for opening in openings:
+                worker.send(opening)
+
     def remove_voice(self, voice_id: str) -> None:
         """Remove a voice, its latents and its cached KV from every worker, or stop encoding it. Unknown ids are
         ignored."""
@@ -323,6 +331,8 @@ class EngineClient:
         worker.last_progress_s = asyncio.get_running_loop().time()
         for voice in self._voices.values():
             worker.send(voice)  # before any request
+        for opening in self._openings:
+            worker.send(opening)
         self._adapters.worker_ready(worker.name, worker.send)
         if self._started is not None and not self._started.done():
             self._started.set_result(None)

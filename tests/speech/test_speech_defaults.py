@@ -24,7 +24,11 @@ OPEN = Choices()
 @pytest.fixture
 def make_defaults() -> Callable[..., SpeechDefaults]:
     def make(
-        language: str = "en", lexicons: Lexicons | None = None, max_flow_steps: int = MAX_FLOW_STEPS, **fields: Any
+        language: str = "en",
+        lexicons: Lexicons | None = None,
+        max_flow_steps: int = MAX_FLOW_STEPS,
+        openings: bool = False,
+        **fields: Any,
     ) -> SpeechDefaults:
         given = {"voices": VOICES, "default_voice": "slt", "policy": POLICY, **fields}
         ready = frames.Ready("m", "cpu", "float32", "eager", 16_000, 2560, **given)
@@ -35,6 +39,7 @@ def make_defaults() -> Callable[..., SpeechDefaults]:
             language=language,
             lexicons=lexicons,
             max_flow_steps=max_flow_steps,
+            openings=openings,
             stall_flush_s=None,
             draw_seed=lambda: 99,
             voice_aliases={"rachel": "rms", "slt": "rms", "gone": "none", "own": "mine"},
@@ -49,7 +54,9 @@ def defaults(make_defaults: Callable[..., SpeechDefaults]) -> SpeechDefaults:
 
 
 def test_what_nobody_chose_is_the_models(defaults: SpeechDefaults) -> None:
-    params = SpeechParams(seed=99, cfg=1.5, steps=4, language="en", mode="clause", sentence_pause_ms=0.0)
+    params = SpeechParams(
+        seed=99, cfg=1.5, steps=4, language="en", mode="clause", sentence_pause_ms=0.0, openings="off"
+    )
     assert defaults.resolve(OPEN, OPEN) == ContextSettings("slt", AudioFormat(), with_defaults(params))
 
 
@@ -59,8 +66,22 @@ def test_a_message_goes_before_the_session_and_that_before_the_model(defaults: S
         "rms", pcm, SpeechParams(cfg=0.0, steps=9, seed=0, language="de", instructions="slow", mode="live")
     )
     message = Choices("slt", None, SpeechParams(steps=2))
-    params = with_defaults(session.params | message.params | SpeechParams(sentence_pause_ms=0.0))
+    params = with_defaults(session.params | message.params | SpeechParams(sentence_pause_ms=0.0, openings="off"))
     assert defaults.resolve(session, message) == ContextSettings("slt", pcm, params)
+
+
+def test_contexts_that_may_begin_from_memory_have_the_same_seed_unless_they_set_one(
+    make_defaults: Callable[..., SpeechDefaults],
+) -> None:
+    on, off = make_defaults(openings=True), make_defaults()
+    for defaults, params, seed in (
+        (on, SpeechParams(), 0),
+        (on, SpeechParams(seed=5), 5),
+        (on, SpeechParams(openings="off"), 99),
+        (off, SpeechParams(), 99),
+        (off, SpeechParams(openings="on"), 0),
+    ):
+        assert defaults.resolve(OPEN, Choices(params=params)).params["seed"] == seed
 
 
 def test_flow_steps_are_bounded_and_the_models_own_number_always_may(
