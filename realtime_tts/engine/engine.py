@@ -284,7 +284,9 @@ class Engine:
         elif isinstance(message, frames.RemoveAdapter):
             self._remove_adapter(message)
         elif isinstance(message, frames.Opening):
-            self.listed.add(message)
+            *parts, whole = message.texts or [""]
+            begins = [part for part in parts if spoken_chars(part) >= self.config.begin_chars]
+            self.listed.add(dataclasses.replace(message, texts=[*begins, whole]))
 
     def _submit(self, message: frames.Generate, *, is_listed: bool = False) -> None:
         try:

@@ -37,9 +37,9 @@ class OpeningList:
         return bool(self._left) and not self.runs and not self.is_stopped
 
     def add(self, opening: frames.Opening) -> None:
-        """Add an opening; one that was added before, perhaps by another client, is ignored."""
+        """Add an opening. An empty one, and one that was added before, perhaps by another client, are ignored."""
         key = frames.encode(opening)
-        if opening.texts and key not in self._known:
+        if opening.texts[-1] and key not in self._known:
             self._known.add(key)
             self._left.append(opening)
 

@@ -65,7 +65,7 @@ def test_a_text_arrives_whole_and_after_each_patch_up_to_where_it_must() -> None
 
 def test_what_another_client_lists_again_and_what_is_empty_is_ignored() -> None:
     openings = OpeningList()
-    openings.add(dataclasses.replace(OPENING, texts=[]))
+    openings.add(dataclasses.replace(OPENING, texts=[""]))
     assert not openings.is_due
     openings.add(dataclasses.replace(OPENING, texts=["ab"]))
     openings.add(dataclasses.replace(OPENING, texts=["ab"]))
@@ -121,3 +121,10 @@ def test_a_list_ends_when_the_worker_refuses_its_requests(tiny: LoadedModel) -> 
     harness.run()
     assert not harness.engine.listed.is_due
     assert np.all([isinstance(message, frames.Failed) for message in harness.sent])
+
+
+@pytest.mark.parametrize("texts", [[], [WHOLE[:4], WHOLE[:6]], [WHOLE[:4], WHOLE[:6], WHOLE]])
+def test_a_list_without_enough_text_to_begin_with_ends_too(tiny: LoadedModel, texts: list[str]) -> None:
+    harness = listed(tiny, opening=dataclasses.replace(OPENING, texts=texts))
+    assert harness.engine.scheduler.num_contexts == 0
+    assert not harness.engine.listed.is_due
