@@ -119,6 +119,24 @@ async def test_the_same_speech_alone_and_among_others(shared_client: EngineClien
 
 
 @on_shared_loop
+async def test_a_listed_opening_is_spoken_ahead_and_sent_from_memory(shared_client: EngineClient) -> None:
+    ready = shared_client.ready
+    assert ready is not None
+    policy: Any = ready.policy
+    opening = frames.Opening(["good evening."], "slt", 0, policy["default_cfg"], policy["default_steps"])
+    shared_client.speak_ahead([opening])
+    await until(lambda: shared_client.stats[0].opening_bytes > 0 and shared_client.stats[0].running == 0)
+    pcm, done = await collect(speak(shared_client, "good evening.", "hit", openings=True, tenant="a"))
+    assert isinstance(done, frames.Done)
+    assert (done.prefill_positions, done.num_samples) == (0, len(pcm))
+    made, done = await collect(speak(shared_client, "good evening.", "made", tenant="a"))
+    assert isinstance(done, frames.Done)
+    assert done.prefill_positions > 0
+    assert np.abs(pcm.astype(int) - made).max() < 33  # a prefix from the cache rounds differently
+    await until(lambda: shared_client.stats[0].opening_hits == 1)
+
+
+@on_shared_loop
 async def test_cancel_at_any_await_leaves_no_block_slot_or_stream(shared_client: EngineClient) -> None:
     await until(lambda: bool(shared_client.stats) and not shared_client.stats[0].running)
     before = shared_client.stats[0]
