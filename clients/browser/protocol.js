@@ -126,7 +126,7 @@ function typeOf(value) {
  */
 /** @typedef {{cfg?: number, steps?: number, seed?: number, language?: string, instructions?: string, volume?: number,
  *   sentence_pause_ms?: number, lexicon?: Record<string, string>, text_type?: 'auto' | 'text' | 'ssml',
- *   mode?: "live"|"clause", speed?: number, adapter?: string}} SpeechParams */
+ *   mode?: "live"|"clause", openings?: 'on'|'off', speed?: number, adapter?: string}} SpeechParams */
 
 const build = (type, fields) => JSON.stringify({ type, ...fields }); // undefined fields do not get onto the wire
 
