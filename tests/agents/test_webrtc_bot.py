@@ -92,7 +92,7 @@ async def test_packets_arrive_as_they_left_the_server(fake_gateway: str, from_se
         assert call.turn.played_ms == call.turn.carried_ms == len(from_server) * 20
         told = [word for message in caller.messages("words") for word in message["words"]]
         assert "".join(word["text"] for word in told) == "Hello, this is the bot."
-        assert [word["end_ms"] for word in told] == [word.end_ms for word in call.turn.context.words]
+        assert [word["start_ms"] for word in told] == [word.start_ms for word in call.turn.context.words]
         first = caller.messages("run")[0]
         assert first == {"type": "run", "turn": 1, "rtp": caller.speech()[0].timestamp, "start_ms": 0}
         await until(lambda: caller.messages("heard"))
