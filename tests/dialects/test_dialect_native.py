@@ -267,7 +267,7 @@ LIMITS = session_config().limits
                           "fec": False},
                 "params": {"cfg": 2.0, "steps": None, "seed": None, "language": None, "instructions": None,
                            "mode": None, "speed": None, "volume": None, "sentence_pause_ms": None,
-                           "text_type": None, "adapter": None},
+                           "text_type": None, "adapter": None, "openings": None},
                 "limits": {"max_contexts": 16, "max_text_chars": 20_000, "max_message_bytes": 65_536,
                            "max_lead_s": 3.0, "keepalive_s": 3.0, "idle_timeout_s": 300.0, "resume_window_s": 10.0},
             },

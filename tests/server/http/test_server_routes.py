@@ -79,6 +79,7 @@ def test_the_model_tells_what_may_be_asked_for(http: httpx.Client) -> None:
         "sentence_pause_ms": {"min": 0, "max": 3000, "default": 0},
         "language": {"default": "en"},
         "text_type": {"choices": ["auto", "text", "ssml"], "default": "auto"},
+        "openings": {"choices": ["on", "off"], "default": "off"},
         "lexicon": {},
     }
     assert model["text"] == {"max_chars": 20_000}

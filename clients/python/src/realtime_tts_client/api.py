@@ -35,7 +35,7 @@ def connect(
         voice, audio, params: defaults for the contexts (None: the server's defaults; its audio is Opus at 48 kHz).
             An `OwnVoice` is made for this session and deleted with it.
             params: `cfg`, `steps`, `seed`, `language`, `instructions`, `mode`, `speed`, `volume`, `sentence_pause_ms`,
-                `lexicon`, `text_type`, `adapter`.
+                `lexicon`, `text_type`, `adapter`, `openings`.
         api_key: if the server requires one.
         playback: how the playback position is determined, which sets the server's pace. `realtime`: packets play one
             after the other from when you take them. `consumed`: taken packets count as heard at once. `manual`: you
