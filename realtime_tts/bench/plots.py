@@ -21,7 +21,7 @@ Curves = dict[str, float]  # values at one x, by curve
 def draw(bench: str, subject: dict[str, object], results: Any, path: Path) -> None:
     """Draw the plot of a bench's results, in the file format of the path's suffix."""
     xlabel, ylabels, values = _PLOTS[bench]
-    rows = getattr(results, "trials", None) or getattr(results, "raw", None) or results
+    rows = getattr(results, "trials", getattr(results, "raw", results))
     figure, axes = pyplot.subplots(1, 2, figsize=(10.5, 4))
     for number, (one, ylabel) in enumerate(zip(axes, ylabels, strict=True)):
         curves: dict[str, list[tuple[float, float]]] = {}

@@ -18,8 +18,9 @@ from gateway_harness import GatewayHarness
 
 from realtime_tts.bench.arrivals import Arrival, OpenLoad
 from realtime_tts.bench.load_generator import ShareResult, Target
-from realtime_tts.bench.load_result import load_result
+from realtime_tts.bench.load_result import Cost, load_result
 from realtime_tts.bench.native_stream import CUT_OFF
+from realtime_tts.bench.plots import draw
 from realtime_tts.bench.server_load import ServerLoad, cost_of
 from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.usage import Usage
@@ -155,3 +156,9 @@ def test_who_is_refused_does_not_listen() -> None:
     assert result.gateway_ms_per_speech_s == pytest.approx(50)
     assert result.worker_ms_per_speech_s == pytest.approx(500)
     assert "50 ms late" in result.void
+
+
+def test_a_load_in_which_nothing_was_asked_for_can_be_drawn(tmp_path: Path) -> None:
+    result = load_result([], OpenLoad(1.0, 1.0, 1.0), Cost())
+    draw("load", {"model": "m", "device_name": "cpu", "dtype": "float32"}, result, tmp_path / "load.svg")
+    assert (tmp_path / "load.svg").stat().st_size > 0
