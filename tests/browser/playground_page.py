@@ -26,8 +26,8 @@ class PlaygroundPage:
     def visit(self) -> None:
         """Open the page, whether or not it will connect."""
         self.driver.get_log("browser")  # of the page before
-        self.driver.get("about:blank")  # the page before ends, and keeps its settings
-        self.driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": self.url, "storageTypes": "local_storage"})
+        self.driver.get(f"{self.url}icon.svg")  # the page before ends, and keeps its settings
+        self.script("localStorage.clear()")
         self.driver.get(f"{self.url}?test=1")
         self.wait(lambda: self.script("return window.__playground !== undefined"), "the page is ready")
 
