@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ class StepLayout:
     streams: those that speak, by row; gaps may lie between the groups. flow_groups: (flow steps, first row, number of
     rows). advances: whether the streams' next positions are computed in this step already, if the device allows it.
     has_adapters: whether a request in the step has an adapter.
-    context_groups: (context patches, number of streams) of those that begin.
+    context_groups: (context patches, whether they were made in this stream, number of streams) of those that begin.
     columns: values of the fields of `StepInputs`. patches: for `StepInputs.send`; LocEnc encodes the first entry.
     """
 
@@ -50,7 +51,7 @@ class StepLayout:
     flow_groups: tuple[tuple[int, int, int], ...]
     advances: bool
     has_adapters: bool
-    context_groups: tuple[tuple[int, int], ...]
+    context_groups: tuple[tuple[int, bool, int], ...]
     columns: HostColumns
     patches: tuple[Patches, ...]
 
@@ -97,7 +98,7 @@ def lay_out(
     last_rows: dict[str, int] = {}
     spans: list[tuple[Sequence, int, int]] = []
     groups: dict[int, list[tuple[StepItem, EngineSegment]]] = {}  # streams that speak, by their number of flow steps
-    starting: list[tuple[int, Sequence]] = []
+    starting: list[tuple[int, bool, Sequence]] = []  # slot, whether it goes on from memory, input
     has_adapters = False
     items = [*sorted(plan.prefill, key=lambda item: item.num_positions == 1), *plan.decode]
     for number, item in enumerate(items):
@@ -106,7 +107,7 @@ def lay_out(
         if item.is_last:
             groups.setdefault(segment.flow_steps, []).append((item, segment))
             if item.begins:
-                starting.append((item.slot, segment.input))
+                starting.append((item.slot, item.first_patch > 0, segment.input))
         if number < len(plan.prefill) or ahead.get(item.slot) != (item.request_id, item.start):
             end, num = item.end, item.num_positions
             spans.append((segment.input, end - num, end))
@@ -129,9 +130,9 @@ def lay_out(
             column += [padding] * (first - len(column))
         streams += [_add_stream(columns, *stream, rules) for stream in group]
         first += rules.padded(len(group)) if flow_steps == rules.default_flow_steps else len(group)
-    starting.sort(key=lambda begun: len(begun[1].context))
-    columns.starting_slots += [slot for slot, _ in starting]
-    context_lens = [len(source.context) for _, source in starting]
+    starting.sort(key=lambda begun: (len(begun[2].context), begun[1]))
+    columns.starting_slots += [slot for slot, _, _ in starting]
+    contexts = Counter((len(source.context), goes_on) for _, goes_on, source in starting)  # in this order
     return StepLayout(
         last_rows=last_rows,
         query_lens=tuple(end - start for _, start, end in spans),
@@ -141,12 +142,12 @@ def lay_out(
         flow_groups=tuple(flow_groups),
         advances=advances,
         has_adapters=has_adapters,
-        context_groups=tuple((length, context_lens.count(length)) for length in dict.fromkeys(context_lens)),
+        context_groups=tuple((*context, num_streams) for context, num_streams in contexts.items()),
         columns=columns,
         patches=(
             rows.features,
-            *(source.prefix_patch[None] for _, source in starting),
-            *(source.context for _, source in starting),
+            *(source.prefix_patch[None] for _, _, source in starting),
+            *(source.context for _, _, source in starting),
         ),
     )
 

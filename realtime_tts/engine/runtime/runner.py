@@ -291,14 +291,14 @@ class ModelRunner:
         first_stream, first_patch = 0, layout.num_starting
         with torch.cuda.stream(self._decoder_stream):
             self.state.vae.reset(slots)
-            for num_patches, num_streams in layout.context_groups:
+            for num_patches, one_by_one, num_streams in layout.context_groups:
                 own_slots = slots[first_stream : first_stream + num_streams]
                 first_stream += num_streams
                 if num_patches:
                     context = patches[first_patch : first_patch + num_patches * num_streams]
                     first_patch += num_patches * num_streams
                     shape = num_streams, num_patches, *context.shape[1:]
-                    self.programs.prime_decoder(context.view(shape), own_slots)
+                    self.programs.prime_decoder(context.view(shape), own_slots, one_by_one=one_by_one)
             if self._decoder_stream is not None:
                 self._primed.record()
         self.stages.mark(LOC_ENC)

@@ -92,13 +92,16 @@ class StepPrograms:
         streams = [(program, size) for program in (self.flow, self.advance) for size in stream_sizes(max_streams)]
         return sorted(rows + streams, key=lambda part: -part[1])
 
-    def prime_decoder(self, patches: Tensor, slots: Tensor) -> None:
+    def prime_decoder(self, patches: Tensor, slots: Tensor, *, one_by_one: bool) -> None:
         """Run the last patches that streams continue from through the decoder and drop their audio, so that new audio
-        continues where they ended. patches [n, any number, patch_size, latent_dim], slots [n]."""
+        continues where they ended. patches [n, any number, patch_size, latent_dim], slots [n].
+
+        one_by_one: decode them as when they were made, for the same samples; slower than all in one call.
+        """
         frames = patches.flatten(1, 2)
-        if frames.shape[1] != self._primed.shape[1] or not self.prime.sizes:
-            for patch in patches.unbind(1):  # one by one, as they were decoded when they were made
-                self.model.vae.decode_stream(patch, self.state.vae, slots)
+        if one_by_one or frames.shape[1] != self._primed.shape[1]:
+            for part in patches.unbind(1) if one_by_one else (frames,):
+                self.model.vae.decode_stream(part, self.state.vae, slots)
             return
         for first in range(0, len(frames), _MAX_PRIMED):
             some = slice(first, first + _MAX_PRIMED)
