@@ -17,7 +17,7 @@ NUM_HOLDS = 50
 STEP_MS = (60, 900)  # what is heard between two holds
 
 
-@pytest.mark.parametrize("live", [False, True], ids=["whole", "live"])
+@pytest.mark.parametrize("live", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["whole", "live"])
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_the_words_heard_in_all_are_the_text(
     make_gateway: Callable[..., GatewayHarness], seed: int, live: bool
