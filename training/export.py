@@ -33,13 +33,13 @@ VOICE_DESCRIPTIONS = {
 }
 
 
-def serving_map() -> dict[str, Any]:
-    """serving.json: what the gateway needs to know of this voice."""
+def serving_map(cfg: float = 2.0) -> dict[str, Any]:
+    """serving.json: what the gateway needs to know of this voice. cfg: its guidance; 1 after `--fold-guidance`."""
     return {
         "name": "starter-voice",
         "languages": ["en"],
         "default_steps": 4,
-        "default_cfg": 2.0,
+        "default_cfg": cfg,
         "continuity": "reference",
         "max_segment_chars": 200,
         "charset": "".join(LETTER_IDS),
@@ -54,8 +54,18 @@ def serving_map() -> dict[str, Any]:
     }
 
 
-def export(vae: dict[str, torch.Tensor], tts: dict[str, torch.Tensor], config: dict[str, Any], directory: Path) -> None:
-    """Write a checkpoint directory. Raises RuntimeError for weights that do not fit `config`."""
+def export(
+    vae: dict[str, torch.Tensor],
+    tts: dict[str, torch.Tensor],
+    config: dict[str, Any],
+    directory: Path,
+    cfg: float = 2.0,
+) -> None:
+    """Write a checkpoint directory. cfg: its default guidance.
+
+    Raises:
+        RuntimeError: the weights do not fit `config`.
+    """
     model = VoxCPM(parse_config(config))
     state = {name: tensor.float() for name, tensor in tts.items()} | {
         f"vae.{name}": tensor for name, tensor in vae.items()
@@ -63,7 +73,7 @@ def export(vae: dict[str, torch.Tensor], tts: dict[str, torch.Tensor], config: d
     model.load_state_dict(state)
     directory.mkdir(parents=True, exist_ok=True)
     save_weights(model, directory, torch.float16)
-    for name, content in (("config", config), ("tokenizer", tokenizer_map()), ("serving", serving_map())):
+    for name, content in (("config", config), ("tokenizer", tokenizer_map()), ("serving", serving_map(cfg))):
         (directory / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
@@ -91,8 +101,10 @@ def main() -> None:
     parser.add_argument("--vae", type=Path, default=Path("build/vae/decoder/vae.pt"))
     parser.add_argument("--tts", type=Path, default=Path("build/tts/tts.pt"))
     parser.add_argument("--out", type=Path, default=Path("build/starter_voice"))
+    parser.add_argument("--cfg", type=float, default=2.0, help="the voice's guidance: 1 after --fold-guidance")
     args = parser.parse_args()
-    export(torch.load(args.vae, weights_only=True), torch.load(args.tts, weights_only=True), config_map(), args.out)
+    vae, tts = (torch.load(path, weights_only=True) for path in (args.vae, args.tts))
+    export(vae, tts, config_map(), args.out, args.cfg)
     head = note_text_head(args.out)
     size = sum(path.stat().st_size for path in args.out.glob("*.safetensors"))
     times = "measured" if head else "estimated: no head follows the text"

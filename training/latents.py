@@ -2,14 +2,17 @@
 
     python -m training.latents --audio build/audio --vae build/vae/normalised.pt --out build/latents.pt
 
-Run again when there are more chunks, it encodes those, and puts them after the others. Under torchrun each process
-encodes its share.
+Run again when there are more chunks, it encodes those, and puts them after the others; with --follow it waits for
+them itself. Under torchrun each process encodes its share.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -201,30 +204,46 @@ def main() -> None:
     parser.add_argument("--audio", type=Path, default=Path("build/audio"))
     parser.add_argument("--vae", type=Path, default=Path("build/vae/normalised.pt"))
     parser.add_argument("--out", type=Path, default=Path("build/latents.pt"))
+    parser.add_argument("--follow", action="store_true", help="encode chunks as the teacher makes them, until its last")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
     replicas = Replicas.from_environment()
+    if args.follow and replicas.count > 1:
+        parser.error("--follow encodes in one process")
     replicas.join(args.device)
     vae = load_vae(args.vae, args.device).eval()
     use_fast_layers(vae)
     done = set(torch.load(args.out, weights_only=True, mmap=True)["chunks"]) if args.out.exists() else set()
-    paths = [path for path in sorted(args.audio.glob("*.npz")) if path.name not in done]
-    if paths:
-        _add(args.out, paths, vae, replicas)
+    chunks = new_chunks(args.audio, done, follow=args.follow)
+    _add(args.out, itertools.islice(chunks, replicas.rank, None, replicas.count), vae, replicas)
     replicas.end()
 
 
-def _add(out: Path, paths: list[Path], vae: AudioVAE, replicas: Replicas) -> None:
-    """Encodes chunks and puts them after those in `out`."""
-    own = paths[replicas.rank :: replicas.count]
+def new_chunks(folder: Path, done: set[str], *, follow: bool, poll_s: float = 1.0) -> Iterator[Path]:
+    """Yield the chunks whose names are not in `done`, by name; with `follow` also those that the teacher is still to
+    make, as soon as they are there."""
+    seen = set(done)
+    while True:
+        is_last_look = not follow or (folder / "complete").exists()  # asked first: no chunk appears after that file
+        new = [path for path in sorted(folder.glob("*.npz")) if path.name not in seen]
+        yield from new
+        seen |= {path.name for path in new}
+        if is_last_look:
+            return
+        if not new:
+            time.sleep(poll_s)
+
+
+def _add(out: Path, own: Iterable[Path], vae: AudioVAE, replicas: Replicas) -> None:
+    """Encode this process's chunks; put those of all processes after what `out` holds."""
     parts = [out.with_name(f"{out.name}.{rank}") for rank in range(replicas.count)]
     parts[replicas.rank].unlink(missing_ok=True)  # of a process that was cut off
     encoded = [_encode(vae, path) for path in tqdm(own, unit="chunk", disable=not replicas.is_first)]
     if encoded:
         LatentCorpus.together(encoded).save(parts[replicas.rank])
     replicas.wait()
-    if replicas.is_first:
-        present = [part for part in parts if part.exists()]
+    present = [part for part in parts if part.exists()]
+    if replicas.is_first and present:
         corpus = LatentCorpus.together([LatentCorpus.load(part) for part in (out, *present) if part.exists()])
         corpus.save(out)
         for part in present:

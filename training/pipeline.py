@@ -98,6 +98,10 @@ def recipe(pipeline: Pipeline, args: argparse.Namespace, gpus: int) -> None:
         teacher = ["--script", build / "corpus" / "script.tsv", "--teacher", build / "teacher", "--out", audio]
         teacher += ["--hours", args.hours, *(["--kokoro", args.kokoro] if args.kokoro else [])]
         pipeline.start("teacher", "training.teacher", *teacher)
+    latents_args = ["--audio", audio, "--vae", normalised, "--out", latents]
+    beside_teacher = gpus == 1 and normalised.exists()  # whose processes leave the GPU idle at times
+    if beside_teacher:
+        pipeline.start("latents", "training.latents", *latents_args, "--follow")
     if not normalised.exists():
         joint = ["--stage", "joint", "--seconds", JOINT_SHARE * 60 * args.minutes]
         pipeline.run("training.vae_training", *common, *joint, processes=gpus)
@@ -111,7 +115,10 @@ def recipe(pipeline: Pipeline, args: argparse.Namespace, gpus: int) -> None:
     tts_gpus = max(1, gpus - 1)
     pipeline.start("decoder", "training.vae_training", *common, *decoder, gpu=tts_gpus if gpus > 1 else None)
     pipeline.finish("teacher")
-    pipeline.run("training.latents", "--audio", audio, "--vae", normalised, "--out", latents, processes=gpus)
+    if beside_teacher:
+        pipeline.finish("latents")
+    else:
+        pipeline.run("training.latents", *latents_args, processes=gpus)
     pipeline.run("training.tts_training", *tts_args, "--more-seconds", pipeline.seconds_left(), processes=tts_gpus)
     pipeline.finish("decoder")
     pipeline.run("training.carry", "pack", "--build", build, "--folder", build / "weights")

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from realtime_tts.model.flow_matching import guide
+from realtime_tts.model.local_transformers import LocDiT
 from realtime_tts.model.minicpm import MiniCPM, Rope
 from realtime_tts.model.voxcpm import ScalarQuantizer, VoxCPM
 from training.packed_attention import PackedAttention
@@ -89,11 +91,40 @@ def flow_errors(model: VoxCPM, mu: Tensor, prefix: Tensor, target: Tensor, setti
     return (velocity.float() - (noise - target)).square().mean((1, 2))
 
 
-def losses(model: VoxCPM, batch: Batch, patches: Tensor, settings: LossSettings) -> dict[str, Tensor]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Guided:
+    """Velocities that the flow learns to give without guidance: those of a copy of it with guidance `cfg`."""
+
+    estimator: LocDiT
+    cfg: float
+
+    def errors(self, model: VoxCPM, mu: Tensor, prefix: Tensor, target: Tensor, settings: LossSettings) -> Tensor:
+        """Return mean squared errors [M]; arguments as `flow_errors`'. Rows without their condition stay as they were,
+        so that guidance can still be added."""
+        count, device = target.shape[0], target.device
+        kept = torch.rand(count, 1, 1, device=device) >= settings.guidance_drop
+        times = flow_times(count, settings, device)
+        mixed = torch.lerp(target, torch.randn_like(target), times[:, None, None])
+        with torch.no_grad():
+            both = [torch.cat((part, part)) for part in (mixed, times, prefix)]
+            conditions = torch.cat((mu, torch.zeros_like(mu)))
+            velocities = self.estimator(both[0], conditions, both[1], both[2], torch.zeros_like(both[1])).float()
+            positive, negative = velocities.chunk(2)
+            wanted = torch.where(
+                kept, guide(positive, negative, torch.full_like(times, self.cfg)[:, None, None]), negative
+            )
+        velocity = model.feat_decoder.estimator(mixed, mu * kept.to(mu.dtype), times, prefix, torch.zeros_like(times))
+        return (velocity.float() - wanted).square().mean((1, 2))
+
+
+def losses(
+    model: VoxCPM, batch: Batch, patches: Tensor, settings: LossSettings, guided: Guided | None = None
+) -> dict[str, Tensor]:
     """Return "total", "flow", "stop", "stop_error" (wrong stop flags over the number of last patches), "text" and
     "text_error" (`text_following`: loss, distance in characters) of a batch.
 
-    patches: the corpus's table [all patches, patch_size, latent_dim].
+    patches: the corpus's table [all patches, patch_size, latent_dim]. guided: what the flow learns in place of the
+    corpus.
     """
     scale = settings.max_noise * torch.rand(batch.row_starts.shape[0], device=patches.device)[batch.row_index]
     features = patches[batch.audio_patches].float()
@@ -106,7 +137,8 @@ def losses(model: VoxCPM, batch: Batch, patches: Tensor, settings: LossSettings)
     prefix = has_prefix * (prefix + scale[batch.target_index][:, None, None] * torch.randn_like(prefix))
     mu = model.condition(lm_hidden, residual_hidden)
     count = batch.weight.sum()
-    errors = flow_errors(model, mu, prefix, patches[batch.target_patches].float(), settings)
+    flow_errors_of = flow_errors if guided is None else guided.errors
+    errors = flow_errors_of(model, mu, prefix, patches[batch.target_patches].float(), settings)
     flow = (batch.weight * errors).sum() / count
     logits = model.stop_logits(lm_hidden).float()
     stop = (batch.weight * F.cross_entropy(logits, batch.is_last, reduction="none")).sum() / count

@@ -4,11 +4,15 @@
 
 Resumes from its last minute; trains on several GPUs when started by torchrun. The averaged weights of every save lie in
 tts.pt beside the state.
+
+`--fold-guidance 2` is the last stage: the flow of `--init` learns to be without guidance what it was with it, so that a
+voice is served with guidance 1 for half the work. Everything else stays as it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
 import functools
 from pathlib import Path
@@ -27,7 +31,7 @@ from training.replicas import Replicas
 from training.run_state import Ema, Run, adam_w, clip, cosine_rate, restore_optimizer, set_rate
 from training.starter_config import starter_config
 from training.tts_batches import MAX_POSITIONS, Batch, Batches, BatchShape, Conditioning, RowMaker, pack
-from training.tts_losses import LossSettings, losses
+from training.tts_losses import Guided, LossSettings, losses
 
 NUM_VALIDATION = 512
 VALIDATION_POOL = 20_000  # utterances, the first, that validation's references are cut from
@@ -52,9 +56,10 @@ def initialise(model: VoxCPM) -> None:
 
 
 def parameter_groups(model: VoxCPM, decay: float) -> list[dict[str, object]]:
-    """Weight decay for matrices only."""
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    vectors = [p for p in model.parameters() if p.dim() < 2]
+    """Weight decay for matrices only. What takes no gradient is in no group."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    matrices = [p for p in trained if p.dim() >= 2]
+    vectors = [p for p in trained if p.dim() < 2]
     return [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
 
 
@@ -77,7 +82,7 @@ class TrainingData:
         self.batches = Batches(maker, trained, shape, workers=workers, seed=seed)
 
 
-def compile_layers(model: VoxCPM) -> None:
+def compile_layers(model: nn.Module) -> None:
     """Fuses the layers of all four stacks; shapes are fixed, so that each kind of layer is compiled once."""
     # the layers of a kind share their code, and each counts as a recompilation of it
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 128
@@ -105,6 +110,7 @@ class TtsTrainer:
         *,
         compiled: bool,
         device: torch.device | str,
+        fold_guidance: float | None = None,
         replicas: Replicas = Replicas(),  # noqa: B008, frozen
     ) -> None:
         self.model, self.data, self.settings, self.replicas = model.to(device), data, settings, replicas
@@ -113,17 +119,23 @@ class TtsTrainer:
         self.batches = iter(data.batches)
         self._next = next(self.batches).pinned()
         self._batch = self._next.to(self.device)
+        self._guided = None
+        if fold_guidance is not None:
+            model.requires_grad_(False)
+            self._guided = Guided(copy.deepcopy(model.feat_decoder.estimator), fold_guidance)
+            model.feat_decoder.requires_grad_(True)
         groups = parameter_groups(model, settings.weight_decay)
         self.optimizer = adam_w(groups, self.device, (0.9, 0.98))
         self.ema = Ema(model, settings.average_decay)
         self.losses = LossSettings()
         self._update = CapturedStep(self._eager_update, self.device)
         if compiled:
-            compile_layers(model)
+            for module in (model, *([self._guided.estimator] if self._guided else [])):
+                compile_layers(module)
 
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            return losses(self.model, batch, self.patches, self.losses)
+            return losses(self.model, batch, self.patches, self.losses, self._guided)
 
     def _eager_update(self) -> dict[str, Tensor]:
         self.optimizer.zero_grad(set_to_none=True)
@@ -220,6 +232,9 @@ def main() -> None:
     parser.add_argument("--more-seconds", type=float, help="instead of --seconds: from now on, if resumed")
     parser.add_argument("--session-seconds", type=float, help="stop here, to be resumed")
     parser.add_argument("--peak-rate", type=float, default=TtsSettings().peak_rate)
+    parser.add_argument(
+        "--fold-guidance", type=float, metavar="CFG", help="train the flow only, to be guided by itself"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
@@ -248,7 +263,8 @@ def main() -> None:
     model.to(args.device)
     replicas.share(model)
     torch.manual_seed(args.seed + replicas.rank)
-    trainer = TtsTrainer(model, data, settings, compiled=not args.no_compile, device=args.device, replicas=replicas)
+    options = {"compiled": not args.no_compile, "device": args.device, "fold_guidance": args.fold_guidance}
+    trainer = TtsTrainer(model, data, settings, **options, replicas=replicas)
     if state is not None:
         trainer.restore(state)
     train(trainer, run)

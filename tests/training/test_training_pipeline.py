@@ -113,6 +113,14 @@ def test_one_gpu_does_everything(tmp_path: Path) -> None:
     assert "decoder on None behind" in pipeline.stages
 
 
+def test_one_gpu_encodes_beside_the_teacher_when_the_encoder_is_kept(tmp_path: Path) -> None:
+    pipeline = Recorded(tmp_path)
+    recipe(pipeline, options(tmp_path, kept=Path("weights")), gpus=1)
+    stages = pipeline.stages
+    assert stages.index("latents on None behind") < stages.index("teacher finished") < stages.index("latents finished")
+    assert "--follow" in pipeline.args["latents"]
+
+
 def test_kept_weights_are_trained_on_with_their_encoder(tmp_path: Path) -> None:
     pipeline = Recorded(tmp_path)
     recipe(pipeline, options(tmp_path, kept=Path("weights")), gpus=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 import json
@@ -22,7 +23,7 @@ from training.latents import LatentCorpus
 from training.run_state import Ema, Run, adam_w, cosine_rate, restore_optimizer, set_rate
 from training.starter_config import LETTER_IDS, VOICE_IDS, config_map, starter_config, toy_config_map
 from training.tts_batches import Batch, BatchShape, Conditioning, RowMaker, collate, pack
-from training.tts_losses import LossSettings, hidden_states, losses, quantise
+from training.tts_losses import Guided, LossSettings, hidden_states, losses, quantise
 from training.tts_training import TrainingData, TtsSettings, TtsTrainer, initialise
 
 NEVER = Conditioning(voice_token=0, reference=0, pseudo_reference=0, prompt=0)
@@ -207,6 +208,50 @@ def test_training_lowers_flow_and_stop_losses(corpus: LatentCorpus, model: VoxCP
     # It comes to 0.22 and 0.60. Far from both: processors round differently, and 40 steps make much of little.
     assert after["val_flow"] < 0.5 * before["val_flow"]
     assert after["val_stop"] < 0.85 * before["val_stop"]
+
+
+@pytest.fixture
+def conditioned(model: VoxCPM) -> VoxCPM:
+    """Model of which the flow depends much on its condition."""
+    torch.manual_seed(1)
+    for parameter in (*model.feat_decoder.parameters(), *model.lm_to_dit_proj.parameters()):
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def test_folded_guidance_of_one_is_what_the_flow_does_already(conditioned: VoxCPM) -> None:
+    model, estimator = conditioned, conditioned.feat_decoder.estimator
+    mu = torch.randn(6, 2, estimator.time_mlp.linear_1.in_features)
+    prefix, target = torch.randn(2, 6, model.config.patch_size, model.config.latent_dim)
+
+    def errors(cfg: float) -> torch.Tensor:
+        torch.manual_seed(0)
+        return Guided(copy.deepcopy(estimator), cfg).errors(model, mu, prefix, target, LossSettings(guidance_drop=0))
+
+    torch.testing.assert_close(errors(1.0), torch.zeros(6), atol=1e-6, rtol=0)
+    assert errors(3.0).min() > 1e-5
+    torch.manual_seed(0)
+    without = Guided(copy.deepcopy(estimator), 3.0).errors(model, mu, prefix, target, LossSettings(guidance_drop=1.0))
+    torch.testing.assert_close(without, torch.zeros(6), atol=1e-6, rtol=0)
+
+
+def test_folding_guidance_trains_the_flow_and_nothing_else(corpus: LatentCorpus, conditioned: VoxCPM) -> None:
+    model = conditioned
+    del model.vae
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    data = TrainingData(corpus, positions_per_step=256, seed=0, workers=1)
+    try:
+        trainer = TtsTrainer(model, data, TtsSettings(), compiled=False, device="cpu", fold_guidance=3.0)
+        first = trainer.validate()["val_flow"]
+        for step in range(12):
+            trainer.step(2e-3)
+            trainer.ema.update(step)
+        assert trainer.validate()["val_flow"] < 0.9 * first
+    finally:
+        data.batches.close()
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed
+    assert all(name.startswith("feat_decoder.") for name in changed)
 
 
 def test_losses_are_finite_with_every_condition(corpus: LatentCorpus, model: VoxCPM) -> None:

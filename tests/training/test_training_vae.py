@@ -187,8 +187,8 @@ def test_a_part_that_a_cut_off_process_left_is_not_taken_in(tmp_path: Path, pool
     second = SimpleNamespace(rank=1, count=2, is_first=False, wait=lambda: None)
     stale = tmp_path / "latents.pt.1"
     stale.touch()
-    # one chunk for two processes: the second has nothing to write over it
-    latents_command._add(tmp_path / "latents.pt", [tmp_path / "0000.npz"], vae, second)  # type: ignore[arg-type]
+    # fewer chunks than processes: the second has nothing to write over it
+    latents_command._add(tmp_path / "latents.pt", [], vae, second)  # type: ignore[arg-type]
     assert not stale.exists()
 
 
@@ -254,3 +254,23 @@ def test_a_run_cut_short_goes_on_where_it_stopped(pool: AudioPool, tmp_path: Pat
     exported = load_vae(tmp_path / "run" / "vae.pt", "cpu", toy=True)
     resumed.ema.swap()
     assert torch.equal(exported.encoder.fc_mu.weight, resumed.vae.encoder.fc_mu.weight)
+
+
+def test_chunks_that_the_teacher_is_still_to_make_are_followed_to_its_last(tmp_path: Path) -> None:
+    (tmp_path / "b.npz").touch()
+    (tmp_path / "a.npz").touch()
+    chunks = latents_command.new_chunks(tmp_path, {"a.npz"}, follow=True, poll_s=0)
+    assert next(chunks).name == "b.npz"
+    (tmp_path / "c.npz").touch()
+    assert next(chunks).name == "c.npz"
+    (tmp_path / "d.npz").touch()
+    (tmp_path / "complete").touch()
+    assert [path.name for path in chunks] == ["d.npz"]
+
+
+def test_without_following_only_chunks_that_are_there_are_encoded(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").touch()
+    chunks = latents_command.new_chunks(tmp_path, set(), follow=False)
+    assert next(chunks).name == "a.npz"
+    (tmp_path / "b.npz").touch()
+    assert not list(chunks)
