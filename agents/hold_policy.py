@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from speech_detector import SpeechDetector
+from speech_detector import Activity
 
 # Chosen by `python agents/nods.py`, which shows what other values cost.
 DECIDE_MS = 500.0  # a sound that lasts so long is an interruption
@@ -27,7 +27,7 @@ class HoldPolicy:
         self.is_held = self.is_nod = False
         self._decide_ms, self._quiet_ms = decide_ms, quiet_ms
 
-    def update(self, sound: SpeechDetector, bot_speaks: bool) -> Action | None:
+    def update(self, sound: Activity, bot_speaks: bool) -> Action | None:
         """Return what to do now that the detector has processed more audio. `bot_speaks`: its turn is not over."""
         if self.is_held:
             if sound.loud_ms >= self._decide_ms:

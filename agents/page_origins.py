@@ -1,4 +1,7 @@
-"""Origin check for a bot without keys: its own page, under this machine's names, and pages of named origins."""
+"""Origin check for a bot without keys: its own page, under this machine's names, and pages of named origins.
+
+The page itself is sent with `CONTENT_POLICY`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,10 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "frame-ancestors 'none'"
+)
 _READS = "navigate"  # a followed link: the page that has the link cannot read the answer
 
 

@@ -34,14 +34,14 @@ from aiortc import (
     RTCDataChannel,
     RTCIceServer,
     RTCPeerConnection,
-    RTCRtpSender,
     RTCSessionDescription,
 )
 from aiortc.mediastreams import MediaStreamError
 from aiortc.rtcicetransport import parse_stun_turn_uri
 from bots import END_S, CallBot, parser, serve
 from conversation import Answer, Conversation, Turn
-from page_origins import PageOrigins
+from page_origins import CONTENT_POLICY, PageOrigins
+from peer import CONNECT_S, MAX_OFFER_BYTES, answer_offer, check_size
 from realtime_tts_client import AudioFormat, Packet, RealtimeTTSError, Session
 from speech_track import RATE_HZ, SpeechTrack
 
@@ -49,17 +49,9 @@ logger = logging.getLogger("webrtc_bot")
 
 PAGE = Path(__file__).parent / "webrtc"
 OPUS = AudioFormat("opus", sample_rate=RATE_HZ, frame_ms=20)
-CONNECT_S = 20.0
 GRACE_S = 2.0  # for an offer to become a call before a new one may replace it
 CUT_ANSWER_S = 0.3  # for the page to report where it stopped
-MAX_OFFER_BYTES = 64 * 1024
-MAX_SECTIONS = 2  # of an offer: audio and the data channel; each takes sockets and an agent for ICE
-MAX_CANDIDATES = 64  # of an offer: a packet goes to each address, and a browser names about one for each network
 MAX_BUFFERED_BYTES = 1 << 20  # for a page that sends and does not read
-CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "frame-ancestors 'none'"
-)
 
 
 class Call(Conversation):
@@ -92,18 +84,7 @@ class Call(Conversation):
         Raises:
             ValueError: the offer is not of Opus in both directions.
         """
-        self._track.sender = self._connection.addTrack(self._track)
-        [transceiver] = self._connection.getTransceivers()
-        codecs = RTCRtpSender.getCapabilities("audio").codecs
-        transceiver.setCodecPreferences([codec for codec in codecs if codec.mimeType == "audio/opus"])
-        try:
-            await self._connection.setRemoteDescription(offer)
-            await self._connection.setLocalDescription(await self._connection.createAnswer())
-        except Exception as error:  # aiortc's parser has no error of its own
-            raise ValueError(f"no offer that can be answered: {error!r}") from error
-        if transceiver.currentDirection != "sendrecv" or self._connection.sctp is None:
-            raise ValueError("an offer must have audio both ways and a data channel")
-        return self._connection.localDescription
+        return await answer_offer(self._connection, self._track, offer)
 
     @property
     def has_begun(self) -> bool:
@@ -264,15 +245,6 @@ class Call(Conversation):
         super()._on_failed(turn, error)
         code = error.code if isinstance(error, RealtimeTTSError) else "answer_failed"
         self._tell("failed", code=code, message=str(error))
-
-
-def check_size(sdp: str) -> None:
-    """Check an offer's size. Raises ValueError: it asks for more sockets or packet addresses than a browser does."""
-    lines = sdp.splitlines()
-    if sum(line.startswith("m=") for line in lines) > MAX_SECTIONS:
-        raise ValueError(f"at most {MAX_SECTIONS} media sections")
-    if sum(line.startswith("a=candidate:") for line in lines) > MAX_CANDIDATES:
-        raise ValueError(f"at most {MAX_CANDIDATES} candidates")
 
 
 def check_ice_url(url: str) -> None:

@@ -1,100 +1,35 @@
-"""The phone bot, with a test that plays the carrier: it buffers audio, plays it in real time, and returns marks."""
+"""The phone bot, with tests that play the carriers (`phone_carriers`)."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import json
 import sys
-import time
+import xml.etree.ElementTree as ElementTree
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import aiohttp
-import numpy as np
 import pytest
 from bot_serving import listening
 from client_fake_server import Connection, scripted
+from phone_carriers import CARRIERS, PACKET_MS, Carrier
 from server_environment import ROOT
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Origin
 
 sys.path.insert(0, str(ROOT / "agents"))
 
+from carriers import CARRIERS as TABLE
 from conversation import History
 from phone_bot import Bot, Call
 
-PACKET_MS = 20
-SILENCE = b"\xff" * 160
-LOUD = bytes(np.random.default_rng(3).choice(np.frombuffer(b"\x00\x80\x10\x90", np.uint8), 160))
 
-
-class Carrier:
-    """One call. What is played is noted with when it was."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self._socket = socket
-        self._buffer: list[tuple[str, Any]] = []  # ("audio", payload) or ("mark", name)
-        self.events: list[str] = []  # as they came
-        self.played_packets: list[bytes] = []
-        self.num_played_at_clear = 0
-        self.microphone = SILENCE
-        self.sounds: list[bytes] = []  # packets said before those of the microphone
-        self._num_sent = 0
-
-    async def say(self, event: str, **fields: Any) -> None:
-        self._num_sent += 1
-        message = {"event": event, "sequenceNumber": str(self._num_sent), "streamSid": "MZ1", **fields}
-        await self._socket.send(json.dumps(message))
-
-    async def start(self) -> None:
-        await self._socket.send(json.dumps({"event": "connected", "protocol": "Call", "version": "1.0.0"}))
-        form = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
-        await self.say(
-            "start", start={"streamSid": "MZ1", "callSid": "CA1", "tracks": ["inbound"], "mediaFormat": form}
-        )
-
-    async def receive(self) -> None:
-        with contextlib.suppress(ConnectionClosed):
-            async for message in self._socket:
-                fields = json.loads(message)
-                assert fields["streamSid"] == "MZ1"
-                self.events.append(fields["event"])
-                if fields["event"] == "media":
-                    payload = base64.b64decode(fields["media"]["payload"])
-                    assert len(payload) == 8 * PACKET_MS
-                    self._buffer.append(("audio", payload))
-                elif fields["event"] == "mark":
-                    self._buffer.append(("mark", fields["mark"]["name"]))
-                else:
-                    assert fields["event"] == "clear"
-                    self.num_played_at_clear = len(self.played_packets)
-                    marks, self._buffer = [name for kind, name in self._buffer if kind == "mark"], []
-                    for name in marks:  # as Twilio does: of what was thrown away, too
-                        await self.say("mark", mark={"name": name})
-
-    async def play(self) -> None:
-        """A packet each 20 ms, and what the caller says."""
-        with contextlib.suppress(ConnectionClosed):
-            next_at = time.monotonic()
-            while True:
-                payload = base64.b64encode(self.sounds.pop() if self.sounds else self.microphone).decode()
-                await self.say("media", media={"track": "inbound", "payload": payload})
-                await self._play_one()
-                next_at += PACKET_MS / 1000
-                await asyncio.sleep(max(0.0, next_at - time.monotonic()))
-
-    async def _play_one(self) -> None:
-        while self._buffer and self._buffer[0][0] == "mark":
-            await self.say("mark", mark={"name": self._buffer.pop(0)[1]})
-        if self._buffer:
-            self.played_packets.append(self._buffer.pop(0)[1])
-
-    @property
-    def played_ms(self) -> float:
-        return len(self.played_packets) * PACKET_MS
+@pytest.fixture(params=CARRIERS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -102,33 +37,43 @@ async def until(condition: Callable[[], Any]) -> None:
         while not condition():
             await asyncio.sleep(0.005)
 
-    await asyncio.wait_for(poll(), 20)
+    await asyncio.wait_for(poll(), 60)
 
 
 @contextlib.asynccontextmanager
-async def phoning(tts_url: str, answers: list[str], **options: Any) -> AsyncIterator[tuple[Carrier, Call, Bot]]:
+async def phoning(
+    name: str, tts_url: str, answers: list[str], **options: Any
+) -> AsyncIterator[tuple[Carrier, Call, Bot]]:
     async def answer(history: History) -> AsyncIterator[str]:
         for word in answers[sum(line["role"] == "assistant" for line in history)].split(" "):
             yield word + " "
 
     bot = Bot(tts_url, answer=answer, **options)
-    async with listening(bot.application()) as host:
-        url = f"ws://{host}/media"
-        async with connect(url) as socket:
-            carrier = Carrier(socket)
-            tasks = [asyncio.create_task(carrier.receive()), asyncio.create_task(carrier.play())]
-            await until(lambda: bot.calls)
-            await carrier.start()
-            try:
-                yield carrier, next(iter(bot.calls)), bot
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+    async with listening(bot.application()) as host, calling(name, host) as carrier:
+        tasks = [asyncio.create_task(carrier.receive()), asyncio.create_task(carrier.play())]
+        await until(lambda: bot.calls)
+        for message in carrier.start():
+            await carrier.say(message)
+        try:
+            yield carrier, next(iter(bot.calls)), bot
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert [result for result in results if isinstance(result, AssertionError)] == []
 
 
-async def test_a_turn_that_is_heard_to_its_end_is_the_history(fake_gateway: str) -> None:
-    async with phoning(fake_gateway, ["Hello, this is the bot."]) as (carrier, call, _):
+@contextlib.asynccontextmanager
+async def calling(name: str, host: str) -> AsyncIterator[Carrier]:
+    carrier = CARRIERS[name]
+    protocols = [carrier.subprotocol] if carrier.subprotocol else None
+    async with connect(f"ws://{host}/media/{name}", subprotocols=protocols) as socket:  # type: ignore[arg-type]
+        assert socket.subprotocol == carrier.subprotocol
+        yield carrier(socket)
+
+
+async def test_a_turn_that_is_heard_to_its_end_is_the_history(fake_gateway: str, name: str) -> None:
+    async with phoning(name, fake_gateway, ["Hello, this is the bot."]) as (carrier, call, _):
         await until(lambda: call.history)
         assert call.history == [{"role": "assistant", "content": "Hello, this is the bot. "}]
         assert call.turn is not None
@@ -137,18 +82,19 @@ async def test_a_turn_that_is_heard_to_its_end_is_the_history(fake_gateway: str)
         assert "clear" not in carrier.events
 
 
+SHORTER = "I could go on about this for a very long time."
 LONG = "I could go on about this for a very long time, and so I shall, as nobody has asked me to stop yet."
 
 
-@pytest.mark.parametrize("after_ms", [400, 1500])
+@pytest.mark.parametrize(("name", "after_ms"), [("twilio", 400), *((name, 1500) for name in CARRIERS)])
 async def test_a_caller_who_speaks_is_let_speak_and_the_history_is_what_was_heard(
-    fake_gateway: str, after_ms: int
+    fake_gateway: str, name: str, after_ms: int
 ) -> None:
-    async with phoning(fake_gateway, [LONG, "As you say."]) as (carrier, call, _):
+    async with phoning(name, fake_gateway, [LONG, "As you say."]) as (carrier, call, _):
         await until(lambda: carrier.played_ms >= after_ms)
         first = call.turn
         assert first is not None
-        carrier.microphone = LOUD
+        carrier.microphone = carrier.loud
         await until(lambda: "clear" in carrier.events)
         await until(lambda: call.history)
         heard = call.history[0]["content"]
@@ -161,37 +107,52 @@ async def test_a_caller_who_speaks_is_let_speak_and_the_history_is_what_was_hear
         num_played = len(carrier.played_packets)
         await asyncio.sleep(0.2)
         assert len(carrier.played_packets) == num_played  # nothing of the old turn afterwards
-        carrier.microphone = SILENCE
+        carrier.microphone = carrier.silence
         await until(lambda: len(call.history) == 3)
         assert [line["role"] for line in call.history] == ["assistant", "user", "assistant"]
         assert call.history[2]["content"] == "As you say. "
         assert carrier.events.count("clear") == 1
 
 
-async def test_after_a_nod_it_goes_on_at_the_word_where_it_stopped(fake_gateway: str) -> None:
-    async with phoning(fake_gateway, [LONG]) as (carrier, call, _):
-        await until(lambda: carrier.played_ms >= 1000)
+async def test_sound_that_arrives_at_once_cuts_no_word_of_the_history(fake_gateway: str, name: str) -> None:
+    """As after a jam of the network: the turn is over before its last word was played."""
+    async with phoning(name, fake_gateway, [LONG, "Yes."]) as (carrier, call, _):
+        await until(lambda: carrier.played_ms >= 700)
+        first = call.turn
+        assert first is not None
+        for _ in range(30):
+            await carrier.say(carrier.media(carrier.loud))
+        await until(lambda: call.history)
+        num_heard = len(call.history[0]["content"].split())
+        assert num_heard > 0
+        assert first.context.words[num_heard - 1].end_ms <= carrier.num_played_at_clear * PACKET_MS
+
+
+async def test_after_a_nod_it_goes_on_at_the_word_where_it_stopped(fake_gateway: str, name: str) -> None:
+    async with phoning(name, fake_gateway, [SHORTER]) as (carrier, call, _):
+        await until(lambda: carrier.played_ms >= 600)
         turn = call.turn
         assert turn is not None
-        carrier.sounds = [LOUD] * 10  # "mhm"
-        await until(lambda: turn.num_holds == 1)
+        carrier.sounds = [carrier.loud] * 10  # "mhm"
+        await until(lambda: turn.num_holds == 1 and "clear" in carrier.events)
         num_played = carrier.num_played_at_clear
         ends_ms = [word.end_ms for word in turn.context.words]
         assert any(end_ms <= num_played * PACKET_MS for end_ms in ends_ms)
         await until(lambda: call.history)
-        assert call.history == [{"role": "assistant", "content": LONG + " "}]
+        assert call.history == [{"role": "assistant", "content": SHORTER + " "}]
         assert carrier.events.count("clear") == 1
         assert turn.context.done is not None
         assert call.turn is turn
         assert carrier.played_ms >= turn.context.done.audio_ms - PACKET_MS  # nothing is left out
 
 
-async def test_marks_of_audio_that_was_thrown_away_do_not_count(fake_gateway: str) -> None:
-    async with phoning(fake_gateway, [LONG, "Yes."]) as (carrier, call, _):
+@pytest.mark.parametrize("name", [name for name, carrier in CARRIERS.items() if carrier.returns_cleared_marks])
+async def test_marks_of_audio_that_was_thrown_away_do_not_count(fake_gateway: str, name: str) -> None:
+    async with phoning(name, fake_gateway, [LONG, "Yes."]) as (carrier, call, _):
         await until(lambda: carrier.events.count("mark") >= 5)
         first = call.turn
         assert first is not None
-        carrier.microphone = LOUD
+        carrier.microphone = carrier.loud
         await until(lambda: call.history)
         played_ms = first.played_ms
         assert played_ms <= carrier.num_played_at_clear * PACKET_MS
@@ -199,128 +160,126 @@ async def test_marks_of_audio_that_was_thrown_away_do_not_count(fake_gateway: st
         assert first.played_ms == played_ms
 
 
-async def test_a_call_that_ends_frees_its_session(fake_gateway: str) -> None:
-    async with phoning(fake_gateway, [LONG]) as (carrier, call, bot):
+async def test_a_call_that_ends_frees_its_session(fake_gateway: str, name: str) -> None:
+    async with phoning(name, fake_gateway, [LONG]) as (carrier, call, bot):
         await until(lambda: carrier.played_packets)
-        await carrier.say("stop", stop={"callSid": "CA1"})
+        await carrier.hang_up()
         await until(lambda: not bot.calls)
         assert call._session.closed
 
 
 async def test_a_line_that_breaks_frees_its_session_and_is_no_fault(
-    fake_gateway: str, caplog: pytest.LogCaptureFixture
+    fake_gateway: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with phoning(fake_gateway, [LONG]) as (carrier, call, bot):
+    async with phoning(name, fake_gateway, [LONG]) as (carrier, call, bot):
         await until(lambda: carrier.played_packets)
-        carrier._socket.transport.abort()
+        carrier.socket.transport.abort()
         await until(lambda: not bot.calls)
         assert call._session.closed
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-async def test_a_page_in_somebodys_browser_cannot_call(fake_gateway: str) -> None:
+async def test_a_page_in_somebodys_browser_cannot_call(fake_gateway: str, name: str) -> None:
     bot = Bot(fake_gateway)
     async with listening(bot.application()) as host:
-        url = f"ws://{host}/media"
         with pytest.raises(InvalidStatus, match="403"):
-            await connect(url, origin=Origin("https://elsewhere.example.org"))
+            await connect(f"ws://{host}/media/{name}", origin=Origin("https://elsewhere.example.org"))
 
 
-START = json.dumps({"event": "start", "start": {"streamSid": "MZ1"}})
-
-
-def mark(name: str) -> str:
-    return json.dumps({"event": "mark", "mark": {"name": name}})
+def bad_streams(carrier: type[Carrier]) -> list[list[Any]]:
+    start = carrier.start()
+    return [
+        [*start, *start],
+        *([start] for start in carrier.bad_starts[-1:]),
+        *([*start, media] for media in carrier.bad_media[-1:]),
+        *([*start, carrier.played(mark)] for mark in ("one", "1.0/inf", "1.0/nan", "1.0/1e308/end")),
+        ["\N{GRINNING FACE}" * 200],
+        ["[" * 60_000],
+    ]
 
 
 @pytest.mark.parametrize(
-    "messages",
+    ("name", "messages"),
     [
-        ["[]"],
-        ['{"event": "start"}'],
-        ['{"event": "start", "start": {"streamSid": []}}'],
-        [START, START],
-        [START, '{"event": "media", "media": {"payload": "?"}}'],
-        [START, mark("one")],
-        [START, mark("1/inf")],
-        [START, mark("1/nan")],
-        [START, mark("1/1e308/end")],
-        ["no"],
-        [b"\xff\x00"],
-        ["\N{GRINNING FACE}" * 200],
-        pytest.param(["[" * 60_000], id="deeply nested"),
-        pytest.param(['{"event": ' + "[" * 60_000], id="deeply nested event"),
+        pytest.param(name, messages, id=f"{name}-{number}")
+        for name, carrier in CARRIERS.items()
+        for number, messages in enumerate(bad_streams(carrier))
     ],
 )
 async def test_malformed_messages_end_the_call_alone(
-    fake_gateway: str, messages: list[str | bytes], caplog: pytest.LogCaptureFixture
+    fake_gateway: str, name: str, messages: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     bot = Bot(fake_gateway)
     async with listening(bot.application()) as host:
-        url = f"ws://{host}/media"
-        async with connect(url) as socket:
+        async with calling(name, host) as carrier:
             for message in messages:
-                await socket.send(message)
-            await asyncio.wait_for(socket.wait_closed(), 10)
-            assert socket.close_code == 1003
-        async with connect(url):
+                await carrier.socket.send(message if isinstance(message, (str, bytes)) else json.dumps(message))
+            await asyncio.wait_for(carrier.socket.wait_closed(), 60)
+            assert carrier.socket.close_code == 1003
+            assert carrier.socket.close_reason
+        async with calling(name, host):
             await until(lambda: bot.calls)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_a_message_that_is_too_large_ends_the_call(fake_gateway: str) -> None:
-    async with (
-        listening(Bot(fake_gateway).application()) as host,
-        connect(f"ws://{host}/media") as socket,
-    ):
-        await socket.send(json.dumps({"event": "media", "media": {"payload": "A" * 100_000}}))
-        await socket.wait_closed()
-        assert socket.close_code == 1009
+@pytest.mark.parametrize("name", ["telnyx", "asterisk"])
+async def test_an_error_that_the_carrier_reports_is_logged(
+    fake_gateway: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with phoning(name, fake_gateway, ["Yes."]) as (carrier, call, _):
+        await carrier.say({"event": TABLE[name].error, "payload": {"title": "malformed_frame"}})
+        await until(lambda: call.history)
+    assert "malformed_frame" in caplog.text
 
 
-async def test_a_stream_that_is_not_started_is_no_call(fake_gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_that_is_too_large_ends_the_call(fake_gateway: str, name: str) -> None:
+    async with listening(Bot(fake_gateway).application()) as host, calling(name, host) as carrier:
+        await carrier.say(carrier.media(b"A" * 100_000))
+        await asyncio.wait_for(carrier.socket.wait_closed(), 60)
+        assert carrier.socket.close_code == 1009
+
+
+async def test_a_stream_that_is_not_started_is_no_call(
+    fake_gateway: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever else is said meanwhile."""
     monkeypatch.setattr("phone_bot.START_S", 0.3)
     bot = Bot(fake_gateway)
     async with listening(bot.application()) as host:
-        async with connect(f"ws://{host}/media") as socket:
-            media = json.dumps({"event": "media", "media": {"payload": base64.b64encode(LOUD * 50).decode()}})
+        async with calling(name, host) as carrier:
             with contextlib.suppress(ConnectionClosed):
-                for _ in range(1000):
-                    await socket.send(media)
+                while True:
+                    await carrier.say(carrier.media(carrier.loud))
                     await asyncio.sleep(0.02)
-            assert socket.close_code == 1008
+            assert carrier.socket.close_code == 1008
         await until(lambda: not bot.calls)
 
 
-async def test_nothing_is_spoken_before_the_stream_has_started(fake_gateway: str) -> None:
+async def test_nothing_is_spoken_before_the_stream_has_started(fake_gateway: str, name: str) -> None:
     bot = Bot(fake_gateway)
-    async with (
-        listening(bot.application()) as host,
-        connect(f"ws://{host}/media") as socket,
-    ):
+    async with listening(bot.application()) as host, calling(name, host) as carrier:
         await until(lambda: bot.calls)
         [call] = bot.calls
-        for sound in (LOUD * 50, SILENCE * 50):  # which is an utterance
-            media = {"event": "media", "media": {"payload": base64.b64encode(sound).decode()}}
-            await socket.send(json.dumps(media))
-        await socket.send(START)
+        for sound in [carrier.loud] * 50 + [carrier.silence] * 50:  # which is an utterance
+            await carrier.say(carrier.media(sound))
+        for message in carrier.start():
+            await carrier.say(message)
         await until(lambda: call.turn)
         assert call.turn is not None
         assert call.turn.number == 1
 
 
-async def test_no_more_calls_than_it_may_have(fake_gateway: str) -> None:
+async def test_no_more_calls_than_it_may_have(fake_gateway: str, name: str) -> None:
+    """From all carriers together."""
     bot = Bot(fake_gateway, max_calls=2)
-    async with listening(bot.application()) as host:
-        url = f"ws://{host}/media"
-        async with connect(url):
-            async with connect(url):
-                with pytest.raises(InvalidStatus, match="503"):
-                    await connect(url)
-            await until(lambda: len(bot.calls) == 1 and len(bot._sockets) == 1)
-            async with connect(url):
-                await until(lambda: len(bot.calls) == 2)
+    async with listening(bot.application()) as host, calling("twilio", host):
+        async with calling("vonage", host):
+            with pytest.raises(InvalidStatus, match="503"):
+                async with calling(name, host):
+                    pass
+        await until(lambda: len(bot.calls) == 1 and len(bot._sockets) == 1)
+        async with calling(name, host):
+            await until(lambda: len(bot.calls) == 2)
 
 
 async def test_a_turn_that_fails_leaves_what_was_heard(caplog: pytest.LogCaptureFixture) -> None:
@@ -332,36 +291,44 @@ async def test_a_turn_that_fails_leaves_what_was_heard(caplog: pytest.LogCapture
         fields = {"code": "engine_lost", "message": "gone", "retryable": True, **heard}
         await connection.send("context.failed", context_id=context_id, sequence=1, **fields)
 
-    async with scripted(script) as (url, _), phoning(url, ["One two three."]) as (carrier, call, _bot):
+    async with scripted(script) as (url, _), phoning("plivo", url, ["One two three."]) as (carrier, call, _bot):
         await until(lambda: call.history)
         assert call.history == [{"role": "assistant", "content": "One "}]
         assert "the turn ended early" in caplog.text
         assert carrier.events == ["mark"]
 
 
+def has_answer(name: str) -> bool:
+    return TABLE[name].answer is not None
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_only_the_agreed_path_is_answered_and_twiml_names_it(fake_gateway: str, method: str) -> None:
+async def test_only_the_agreed_path_is_answered_and_the_answer_names_it(
+    fake_gateway: str, name: str, method: str
+) -> None:
     """Carriers ask for instructions with POST and a form, unless they are told otherwise."""
-    bot = Bot(fake_gateway, path="/secret", public_url="wss://bot.example.org/")
+    bot = Bot(fake_gateway, path="/secret", public_url="wss://bot.example.org/?a=1&b=")
     async with listening(bot.application()) as host, aiohttp.ClientSession() as http:
         form = {"CallSid": "CA1", "From": "+15550100"} if method == "POST" else None
-        async with http.request(method, f"http://{host}/secret/twiml", data=form) as answer:
-            assert (answer.status, answer.content_type) == (200, "application/xml")
-            assert '<Stream url="wss://bot.example.org/secret"/>' in await answer.text()
-        async with http.request(method, f"http://{host}/twiml", data=form) as answer:
-            assert answer.status == 404, "the secret would be no secret"
-        with pytest.raises(aiohttp.WSServerHandshakeError, match="404"):
-            await http.ws_connect(f"http://{host}/media")
+        async with http.request(method, f"http://{host}/secret/{name}/answer", data=form) as answer:
+            assert answer.status == (200 if has_answer(name) else 404)
+            if has_answer(name):
+                url = "wss://bot.example.org/?a=1&b=/secret/" + name
+                assert url_to_connect(answer.content_type, await answer.text()) == url
+        for path in (f"/{name}/answer", f"/media/{name}/answer", "/answer", "/secret/answer"):
+            async with http.request(method, f"http://{host}{path}", data=form) as answer:
+                assert answer.status == 404, "the secret would be no secret"
+        for path in (f"/media/{name}", "/secret", "/secret/unknown"):
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="404"):
+                await http.ws_connect(f"http://{host}{path}")
 
 
-async def test_without_a_secret_the_instruction_has_a_short_address(fake_gateway: str) -> None:
-    bot = Bot(fake_gateway, public_url="wss://bot.example.org")
-    async with (
-        listening(bot.application()) as host,
-        aiohttp.ClientSession() as http,
-        http.post(f"http://{host}/twiml") as answer,
-    ):
-        assert '<Stream url="wss://bot.example.org/media"/>' in await answer.text()
+def url_to_connect(content_type: str, answer: str) -> str:
+    """Return the address in an answer to a webhook."""
+    if content_type == "application/json":
+        return str(json.loads(answer)[0]["endpoint"][0]["uri"])
+    [stream] = ElementTree.fromstring(answer).iter("Stream")
+    return stream.get("url") or str(stream.text)
 
 
 @pytest.mark.parametrize(
@@ -379,18 +346,18 @@ def test_addresses_that_no_carrier_could_use_are_refused(options: dict[str, str]
         Bot("ws://127.0.0.1:9", **options)  # type: ignore[arg-type]
 
 
-async def test_a_bot_without_a_public_address_gives_no_instructions(fake_gateway: str) -> None:
+async def test_a_bot_without_a_public_address_gives_no_instructions(fake_gateway: str, name: str) -> None:
     async with (
         listening(Bot(fake_gateway).application()) as host,
         aiohttp.ClientSession() as http,
-        http.post(f"http://{host}/twiml", data={"CallSid": "CA1"}) as answer,
+        http.post(f"http://{host}/media/{name}/answer", data={"CallSid": "CA1"}) as answer,
     ):
         assert answer.status == 404
 
 
 async def test_a_call_ends_with_the_bot(fake_gateway: str) -> None:
     async with listening(Bot(fake_gateway).application()) as host:
-        socket = await connect(f"ws://{host}/media")
+        socket = await connect(f"ws://{host}/media/twilio")
     with pytest.raises(ConnectionClosed):
         await socket.recv()
     assert socket.close_code == 1001
