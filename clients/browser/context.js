@@ -14,7 +14,8 @@ const MESSAGE_PART = /.{1,8000}/gsu;
  * @typedef {object} Outcome
  * @property {'done' | 'cancelled'} outcome
  * @property {number} audioMs audio made (done) or heard (cancelled)
- * @property {number | null} ttfaMs the server's own measure, first text received → first packet ready
+ * @property {number | null} ttfaMs the server's own measure, first text or commit received → first packet ready
+ * @property {boolean} [draftUsed] of a draft that is done: speech began with what was made of it
  */
 
 /**
@@ -29,7 +30,7 @@ export class SpeechContext extends EventTarget {
    * @param {object} settings of the opening message
    * @param {{send: (frame: string) => boolean, heardMs: (context: SpeechContext) => number,
    *          silence: (context: SpeechContext) => Promise<void>, maxChars: () => number, playedMs: (context: SpeechContext) => number,
-   *          hold: (context: SpeechContext, ms: number) => void, release: (context: SpeechContext, ms: number) => void}} session
+   *          begin: (context: SpeechContext) => void, hold: (context: SpeechContext, ms: number) => void, release: (context: SpeechContext, ms: number) => void}} session
    */
   constructor(contextId, settings, session) {
     super();
@@ -76,6 +77,11 @@ export class SpeechContext extends EventTarget {
     this.spoken = null;
   }
 
+  /** Nothing of it is heard before `commit`. */
+  get isDraft() {
+    return this.settings.draft === true;
+  }
+
   /** Everything sent so far. */
   get text() {
     return this.source.text;
@@ -93,11 +99,7 @@ export class SpeechContext extends EventTarget {
    */
   send(delta) {
     if (this.ended) throw new TypeError('send() after end()');
-    const maxChars = this.session.maxChars();
-    if (this.source.numCodePoints + [...delta].length > maxChars) {
-      const message = `A context may have up to ${maxChars} characters`;
-      throw new ServerError(message, { code: 'text_too_long', field: 'text', contextId: this.contextId });
-    }
+    this.#checkLength(this.source.numCodePoints + [...delta].length);
     const opening = this.source.text === '' ? this.settings : undefined;
     const ready = this.source.append(delta);
     if (ready === '' || this.state !== 'open') return;
@@ -105,10 +107,31 @@ export class SpeechContext extends EventTarget {
     this.#sendText(ready, opening);
   }
 
+  /**
+   * Speak a draft. Speech begins within milliseconds if its first clause is the same and the server had time to make it.
+   * @param {string} [text] in place of what was sent; complete if that was, otherwise more may be sent
+   * @throws {ServerError} `text_too_long`; the draft is unchanged
+   */
+  commit(text) {
+    if (!this.isDraft) throw new TypeError('commit() of a context that is not a draft');
+    if (text !== undefined) this.#checkLength([...text].length);
+    const wasSent = this.text !== '';
+    this.settings = { ...this.settings, draft: undefined };
+    if (text !== undefined) {
+      this.source = new SourceText();
+      this.source.append(text);
+    }
+    if (this.state !== 'open') return;
+    this.timing.sentAt = performance.now();
+    if (!wasSent && this.text !== '') this.#sendText(this.text, this.settings);
+    else if (wasSent) this.#sendCommit(text);
+    if (this.number !== null) this.session.begin(this);
+  }
+
   /** Speak what is buffered now, sentence or not. */
   flush() {
     if (this.ended || this.state !== 'open' || this.text === '') return;
-    this.flushes.push(this.text.length);
+    if (!this.isDraft) this.flushes.push(this.text.length);
     this.session.send(protocol.flush(this.contextId));
   }
 
@@ -253,6 +276,11 @@ export class SpeechContext extends EventTarget {
    * @param {{received_chars: number, num_flushes: number, ended: boolean}} known
    */
   resend(known) {
+    if (known.draft && !this.isDraft && this.cancelWaiters.length === 0) { // the commit was lost
+      const [head] = this.text.slice(0, this.flushes[0]).match(MESSAGE_PART) ?? [''];
+      this.session.send(protocol.commit(this.contextId, head));
+      known = { received_chars: [...head].length, num_flushes: 0, ended: false };
+    }
     const { chars, reopened } = this.base;
     const text = reopened + this.text.slice(chars); // this session's
     let offset = [...text].slice(0, known.received_chars).join('').length;
@@ -279,6 +307,21 @@ export class SpeechContext extends EventTarget {
   decoded(samples, position, sampleRate) {
     this.timing.decodedAt ??= performance.now();
     this.#emit('audio', { samples, position, sampleRate });
+  }
+
+  #checkLength(numChars) {
+    const maxChars = this.session.maxChars();
+    if (numChars <= maxChars) return;
+    const message = `A context may have up to ${maxChars} characters`;
+    throw new ServerError(message, { code: 'text_too_long', field: 'text', contextId: this.contextId });
+  }
+
+  /** @param {string} [text] without it: the draft's own */
+  #sendCommit(text) {
+    const [head, ...rest] = text?.match(MESSAGE_PART) ?? [text];
+    this.session.send(protocol.commit(this.contextId, head));
+    for (const part of rest) this.session.send(protocol.text(this.contextId, part));
+    if (this.ended && text !== undefined) this.session.send(protocol.end(this.contextId));
   }
 
   #sendText(text, settings) {
@@ -355,6 +398,7 @@ export class SpeechContext extends EventTarget {
     this.state = 'done';
     this.audioMs = this.base.ms + message.audio_ms;
     const outcome = { outcome: 'done', audioMs: this.audioMs, ttfaMs: message.ttfa_ms ?? null };
+    if (message.draft_used !== undefined) outcome.draftUsed = message.draft_used;
     this.resolveDone(outcome);
     this.#emit('done', outcome);
   }

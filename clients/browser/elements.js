@@ -38,3 +38,8 @@ export function button({ icon, text = '', label, className = '' }, onClick) {
 export function setIcon(element, icon) {
   element.querySelector('path').setAttribute('d', ICONS[icon]);
 }
+
+/** Set the text of an element that is set in each frame: the same text again would cost a layout. @param {Element} element @param {string} text */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}

@@ -5,7 +5,8 @@
  * In:  {type: 'push', number, samples, position} · {type: 'end', number} · {type: 'clear', number | null, id} ·
  *      {type: 'hold', number, position} · {type: 'release', number, position}
  * Out: {type: 'report', time, contexts, finished, underruns, targetDepth} about every 20 ms while something happens,
- *      {type: 'cleared', id}, {type: 'audible', number, time}, and with `tap` {type: 'tap', time, number, position, samples}
+ *      {type: 'cleared', id}, {type: 'audible', number, time}, and with `tap`, before each report,
+ *      {type: 'tap', runs: {time, number, position, samples}[]}
  */
 
 import { JitterBuffer } from './jitter-buffer.js';
@@ -17,7 +18,8 @@ class PlayerProcessor extends AudioWorkletProcessor {
   constructor({ processorOptions }) {
     super();
     this.buffer = new JitterBuffer({ sampleRate, ...processorOptions.jitter });
-    this.tap = processorOptions.tap === true;
+    /** Played since the last report; null if no one listens. @type {object[] | null} */
+    this.tapped = processorOptions.tap === true ? [] : null;
     this.audible = new Set();
     this.nextReport = 0;
     this.wasActive = false;
@@ -44,7 +46,8 @@ class PlayerProcessor extends AudioWorkletProcessor {
     const active = this.buffer.contexts.size > 0 || runs.length > 0;
     const end = currentTime + output.length / sampleRate;
     const finished = this.buffer.finished.length > 0; // also of a context that never had a sample
-    if (finished || ((active || this.wasActive) && (end >= this.nextReport || !active))) this.report(end);
+    const due = finished || ((active || this.wasActive) && (end >= this.nextReport || !active));
+    if (due && this.buffer.tail === null) this.report(end); // what fades out counts as played already
     this.wasActive = active;
     return true;
   }
@@ -56,7 +59,7 @@ class PlayerProcessor extends AudioWorkletProcessor {
       this.audible.add(number);
       this.port.postMessage({ type: 'audible', number, time });
     }
-    if (this.tap) this.port.postMessage({ type: 'tap', time, number, position, samples: samples.slice() });
+    this.tapped?.push({ time, number, position, samples: samples.slice() });
   }
 
   report(time) {
@@ -65,6 +68,7 @@ class PlayerProcessor extends AudioWorkletProcessor {
     const contexts = this.buffer.report();
     const finished = this.buffer.takeFinished();
     for (const { number } of finished) this.audible.delete(number);
+    if (this.tapped?.length > 0) this.port.postMessage({ type: 'tap', runs: this.tapped.splice(0) });
     this.port.postMessage({ type: 'report', time, contexts, finished, underruns, targetDepth });
   }
 }

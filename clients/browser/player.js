@@ -136,7 +136,7 @@ export class Player extends EventTarget {
   #receive(data) {
     if (data.type === 'report') this.#report(data);
     else if (data.type === 'cleared') this.#cleared(data.id);
-    else if (data.type === 'tap') this.tap?.(data);
+    else if (data.type === 'tap') for (const run of data.runs) this.tap(run);
     else if (data.type === 'audible') this.#emit('audible', { number: data.number, at: this.#performanceTime(data.time) });
   }
 

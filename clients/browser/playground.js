@@ -1,12 +1,13 @@
 /** The page: connects, reads the form, speaks, shows. Everything about speech itself is in realtime-tts.js. */
 
 import { copyText } from './copy.js';
-import { setIcon } from './elements.js';
+import { setIcon, setText } from './elements.js';
 import { KeyDialog } from './key-dialog.js';
 import { leftOutWords, tunnelWords } from './kind-words.js';
 import { simulateModel } from './llm-simulator.js';
 import { Notice } from './notice.js';
 import { NumberField } from './number-field.js';
+import { tellDroppedPaste } from './paste.js';
 import { Player, RealtimeTTS, ServerHttp } from './realtime-tts.js';
 import { SamplePlayer } from './sample-player.js';
 import { SAMPLES } from './sample-texts.js';
@@ -15,6 +16,7 @@ import {
 } from './settings.js';
 import { Take } from './take.js';
 import { Takes } from './takes.js';
+import { Talk } from './talk.js';
 import { TextEditor } from './text-editor.js';
 import { Transcript } from './transcript.js';
 import { VoiceEditor } from './voice-editor.js';
@@ -34,7 +36,7 @@ const $ = (id) => document.getElementById(id);
 const FIGURES = [...document.querySelectorAll('.metrics [id]')];
 
 const editor = new TextEditor($('stage'));
-const transcript = new Transcript($('transcript-text'));
+const lines = new Transcript($('transcript-text'));
 const waveform = new Waveform($('wave'));
 const notice = new Notice($('notice'));
 const keys = new KeyDialog($('key-dialog'));
@@ -43,6 +45,10 @@ const voices = new VoiceTiles($('voices'), $('versus'), { hear: hearPreview, edi
 const voiceEditor = new VoiceEditor($('edit-dialog'), { rename: renameVoice, remove: deleteVoice });
 const takes = new Takes($('takes'), { replay, download, again: (take) => (applySettings($('form'), settingsOf(take)), editor.edit()) });
 const preview = new SamplePlayer();
+const talk = new Talk(
+  { message: $('message'), turns: $('turns'), url: $('llm-url'), model: $('llm-model'), key: $('llm-key') },
+  { send: () => speak(), rate: () => Number($('rate').value) },
+);
 const fields = Object.fromEntries(NUMBERS.map((name) => [name, new NumberField($(name))]));
 const hook = new URLSearchParams(location.search).get('test') === '1' ? await import('./probe.js') : null;
 
@@ -52,6 +58,8 @@ let tts = null;
 let context = null;
 /** The context whose text is displayed, also when it is over. */
 let staged = null;
+/** Where words light up: on the stage, or in the answer of a turn. */
+let transcript = lines;
 /** The take on the stage. @type {Take | null} */
 let shown = null;
 /** In which its progress is shown next. */
@@ -211,10 +219,11 @@ const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}.`;
 // ---- speaking -----------------------------------------------------------------------------------------------------
 
 async function speak() {
-  const { text } = editor;
-  if (!text.trim()) return editor.edit();
+  const text = isTalk() ? talk.message.value : editor.text;
+  if (!text.trim()) return edit();
   const wrong = Object.values(fields).filter((field) => !field.check());
   if (wrong.length > 0) return wrong[0].reveal();
+  if (isTalk() && !talk.check()) return undefined;
   if (!$('insecure').hidden) return speakWhole();
   if (!tts || tts.state === 'closed') {
     await reconnect();
@@ -224,7 +233,7 @@ async function speak() {
   awaited = null;
   preview.stop();
   sayAboutVoices('');
-  const [first, ...others] = voices.speakers;
+  const [first, ...others] = isTalk() ? [voices.chosen] : voices.speakers;
   toCome = { text, voices: others, num: others.length + 1 };
   bringStageIntoView();
   return speakWith(first, text);
@@ -233,8 +242,10 @@ async function speak() {
 /** @param {string | undefined} voice its id */
 function speakWith(voice, text) {
   const settings = readSettings($('form'));
+  if (isTalk()) settings.set('source', 'llm'); // of an answer
   const next = tts.open({ voice, params: speechParams(settings) });
   next.speaker = toCome.num > 1 ? voices.titleOf(voice) : ''; // show the voice if several speak
+  if (isTalk()) next.turn = talk.ask(text.trim());
   begin(next, new Take({ voice, voiceName: voices.titleOf(voice), settings }));
   return write(context, text);
 }
@@ -265,21 +276,29 @@ async function speakWhole() {
 
 /** Return whether the text is sent piece by piece. */
 const isStreamed = () => $('form').elements.source.value === 'llm';
+/** Return whether messages are sent to a language model. */
+const isTalk = () => $('stage').dataset.source === 'talk';
+
+/** Return the pieces of an answer or of the text. @returns {AsyncIterable<string>} */
+function piecesOf(target, text, signal) {
+  return target.turn ? target.turn.answer(signal) : simulateModel(text, { rate: () => Number($('rate').value), signal });
+}
 
 async function write(target, text) {
   writing = new AbortController();
   const { signal } = writing;
   try {
-    if (!isStreamed()) target.send(text);
+    if (!target.turn && !isStreamed()) target.send(text);
     else {
-      for await (const token of simulateModel(text, { rate: () => Number($('rate').value), signal })) {
+      for await (const token of piecesOf(target, text, signal)) {
         if (target.state !== 'open' || signal.aborted) break;
         target.send(token);
         if (target === context) transcript.write(target.text);
       }
     }
   } catch (error) {
-    notice.show(error); // too long: accepted text is spoken
+    notice.show(error); // too long, or the language model failed: accepted text is spoken
+    talk.show(error);
   }
   if (target === context) transcript.write(target.text);
   if (!signal.aborted) target.end();
@@ -292,11 +311,12 @@ function begin(next, take) {
   writtenThen = null;
   $('m-timing').textContent = '–';
   hook?.watch(next);
+  transcript = next.turn?.lines ?? lines;
   transcript.clear();
   waveform.show(take.loudness, { live: true });
   notice.clear();
   $('left-out').hidden = true;
-  $('stage').dataset.view = 'words';
+  $('stage').dataset.view = next.turn ? 'edit' : 'words';
   setPhase('speaking', speakingWords());
   const current = (handler) => (event) => next === context && handler(event);
   next.addEventListener('words', current(({ detail }) => showWords(next, detail)));
@@ -315,7 +335,7 @@ function begin(next, take) {
 }
 
 async function interrupt() {
-  const [target, take] = [context, shown];
+  const [target, take, written] = [context, shown, transcript];
   toCome = null;
   preview.stop();
   if (whole) setPhase('interrupted', 'Stopped before it began');
@@ -327,12 +347,15 @@ async function interrupt() {
   if (target.track === null) setPhase('interrupted', 'Stopped before it began'); // the server may be away and not answer
   const spoken = await target.cancel();
   take.cutMs = spoken.playedMs;
-  if (staged !== target) return keep(target, take); // something newer is
-  transcript.write(target.text);
+  target.turn?.settle(spoken.spokenText);
+  if (target.turn || staged === target) { // otherwise something newer is written there
+    written.write(target.text);
+    written.cut(spoken.spokenChars, 'interrupted');
+  }
   keep(target, take);
+  if (staged !== target) return;
   showHeard(spoken.playedMs);
   waveform.draw();
-  transcript.cut(spoken.spokenChars, 'interrupted');
   setPhase('interrupted', `Interrupted after ${seconds(spoken.playedMs)}: ${heardWords(spoken.spokenText)} heard`);
 }
 
@@ -366,10 +389,14 @@ function finish(target) {
   context = null;
   keep(target, shown);
   if (target.state === 'failed') {
-    return transcript.cut(target.spokenByClock().spokenChars, target.track === null ? 'not spoken' : 'stopped here');
+    const { spokenChars, spokenText } = target.spokenByClock();
+    target.turn?.settle(spokenText);
+    return transcript.cut(spokenChars, target.track === null ? 'not spoken' : 'stopped here');
   }
-  if (target.text === '') { // it was too long
-    editor.edit();
+  target.turn?.settle(target.text);
+  if (target.text === '') { // it was too long, or the language model wrote nothing
+    target.turn?.takeBack();
+    edit();
     return setPhase('failed', 'Not spoken');
   }
   if (toCome?.voices.length > 0) return speakWith(toCome.voices.shift(), toCome.text);
@@ -412,6 +439,7 @@ function offer(take) {
 function stage(take) {
   staged = null;
   shown = take;
+  transcript = lines;
   transcript.show(take.text, take.words);
   $('left-out').hidden = true;
   $('stage').dataset.view = 'words';
@@ -444,12 +472,13 @@ function seek(ms) {
   return showPosition(Math.min(ms, shown.audioMs));
 }
 
-function previewChanged() {
+function previewChanged({ detail }) {
   const { of, playing } = preview;
   voices.showHeard(playing ? of : undefined);
   if (!(of instanceof Take) || of !== shown) return;
-  if (playing) keepShowing();
-  else setPhase('replayed', waveform.heardMs < of.audioMs - END_MS ? 'Replay stopped.' : 'Replayed to the end.');
+  if (playing) return keepShowing();
+  if (detail?.atEnd) showPosition(of.audioMs); // a busy page may have shown an earlier one last
+  setPhase('replayed', waveform.heardMs < of.audioMs - END_MS ? 'Replay stopped.' : 'Replayed to the end.');
 }
 
 /** @param {number} ms of the take on the stage */
@@ -524,14 +553,14 @@ function showProgress() {
 function showProgressOnce(target) {
   showPosition(target.heardMs);
   const { sentAt, decodedAt, audibleAt } = target.timing;
-  $('m-decoded').textContent = milliseconds(decodedAt && decodedAt - sentAt);
-  $('m-audible').textContent = milliseconds(audibleAt && audibleAt - sentAt);
+  setText($('m-decoded'), milliseconds(decodedAt && decodedAt - sentAt));
+  setText($('m-audible'), milliseconds(audibleAt && audibleAt - sentAt));
   if (audibleAt) writtenThen ??= target.ended ? 'all of it' : wordsOf(target.text);
-  $('m-written').textContent = writtenThen ?? '–';
-  $('m-server').textContent = milliseconds(target.serverMs);
+  setText($('m-written'), writtenThen ?? '–');
+  setText($('m-server'), milliseconds(target.serverMs));
   if (tts?.player) {
-    $('m-buffer').textContent = `${Math.round(tts.player.targetMs)} ms`;
-    $('m-underruns').textContent = tts.player.underruns - underrunsBefore;
+    setText($('m-buffer'), milliseconds(tts.player.targetMs));
+    setText($('m-underruns'), String(tts.player.underruns - underrunsBefore));
   }
 }
 
@@ -543,30 +572,62 @@ function showWords(target, words) {
 
 function speakingWords() {
   if (tts?.state === 'reconnecting' && tts.player.bufferedMs === 0) return 'Waiting for the server';
+  if (context?.turn && context.text === '') return 'Waiting for the language model';
   if (context && context.heldMs !== null) return 'Held at the end of a word';
   return staged?.speaker ? `Speaking: ${staged.speaker}` : 'Speaking';
 }
 
 function showHeard(heardMs) {
   waveform.heardMs = heardMs;
-  $('heard-time').textContent = `${clock(heardMs)} heard`;
-  $('made-time').textContent = `${clock(waveform.loudness.madeMs)} made`;
+  const [heard, made] = [clock(heardMs), clock(waveform.loudness.madeMs)];
+  setText($('heard-time'), `${heard} heard`);
+  setText($('made-time'), `${made} made`);
   $('position').value = heardMs;
-  $('position').setAttribute('aria-valuetext', `${clock(heardMs)} of ${clock(waveform.loudness.madeMs)}`);
+  const words = `${heard} of ${made}`;
+  if ($('position').getAttribute('aria-valuetext') !== words) $('position').setAttribute('aria-valuetext', words);
 }
 
 function setPhase(phase, words) {
   $('stage').dataset.phase = phase;
   $('phase').textContent = words;
-  const busy = isBusy();
-  $('speak').classList.toggle('stop', busy);
-  $('speak').querySelector('span').textContent = busy ? 'Stop' : 'Speak';
-  $('speak').querySelector('kbd').textContent = busy ? 'Esc' : SPEAK_KEYS;
-  $('speak').setAttribute('aria-keyshortcuts', busy ? 'Escape' : 'Control+Enter Meta+Enter');
-  setIcon($('speak'), busy ? 'stop' : 'play');
+  showSpeak();
   $('hold').hidden = context === null;
   showTakeControls();
   $('wave').setAttribute('aria-label', `Waveform: ${words}`);
+}
+
+/** Show what the button does. */
+function showSpeak() {
+  const busy = isBusy();
+  $('speak').classList.toggle('stop', busy);
+  $('speak').querySelector('span').textContent = busy ? 'Stop' : isTalk() ? 'Send' : 'Speak';
+  $('speak').querySelector('kbd').textContent = busy ? 'Esc' : isTalk() ? '↵' : SPEAK_KEYS;
+  $('speak').setAttribute('aria-keyshortcuts', busy ? 'Escape' : 'Control+Enter Meta+Enter');
+  setIcon($('speak'), busy ? 'stop' : 'play');
+}
+
+/** Show the text or the conversation, and its settings. */
+function showSource() {
+  const before = $('stage').dataset.source;
+  const source = $('arrival').disabled ? 'typed' : $('form').elements.source.value;
+  $('streamed').hidden = source === 'typed';
+  if (source === before) return;
+  if (isTalk() || source === 'talk') {
+    interrupt();
+    $('stage').dataset.view = 'edit';
+  }
+  $('stage').dataset.source = source;
+  $('llm').hidden = !isTalk();
+  $('compare').hidden = document.querySelector('.rate').hidden = isTalk();
+  $('listen-title').textContent = isTalk() ? 'Talk' : 'Text';
+  $('edit-text').textContent = isTalk() ? 'Back' : 'Edit';
+  showSpeak();
+}
+
+/** Show the text or the conversation in place of the words spoken, ready to be written. */
+function edit() {
+  editor.edit();
+  if (isTalk()) talk.message.focus();
 }
 
 /** Return whether there is something to stop. */
@@ -602,8 +663,9 @@ function showInsecure() {
   $('tunnel').textContent = command;
   Object.assign($('tunnel-address'), { href: address, textContent: address });
   $('insecure').hidden = false;
-  for (const id of ['arrival', 'compare', 'voice-switch']) $(id).hidden = true; // they need a stream
   $('arrival').disabled = $('versus').disabled = $('codec').disabled = true;
+  showSource();
+  for (const id of ['arrival', 'compare', 'voice-switch']) $(id).hidden = true; // they need a stream
   showConnection('open');
 }
 
@@ -615,7 +677,7 @@ function keepInSight(word) {
 
 function bringStageIntoView() {
   const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
-  if (matchMedia('(max-width: 56rem)').matches) $('stage').scrollIntoView({ behavior: calm ? 'auto' : 'smooth' });
+  if (matchMedia('(max-width: 40rem), (max-width: 56rem) and (min-height: 30.01rem)').matches) $('stage').scrollIntoView({ behavior: calm ? 'auto' : 'smooth' });
 }
 
 /** Return a function that loads at its first call. @template T @param {() => Promise<T>} load @returns {() => Promise<T>} */
@@ -638,7 +700,7 @@ $('dismiss').addEventListener('click', () => notice.clear());
 preview.addEventListener('change', previewChanged);
 $('replay').addEventListener('click', toggleReplay);
 $('position').addEventListener('input', () => seek(Number($('position').value)));
-$('transcript-text').addEventListener('click', ({ target }) => {
+$('transcript').addEventListener('click', ({ target }) => {
   const fromMs = transcript.startOf(target);
   if (fromMs !== undefined && !context) replay(shown, fromMs);
 });
@@ -650,7 +712,9 @@ for (const event of ['input', 'change']) {
   $('seed').addEventListener(event, showSeed);
   $('rate').addEventListener(event, () => ($('rate-out').textContent = `${$('rate').value} tokens/s`));
 }
-for (const option of $('form').elements.source) option.addEventListener('change', () => ($('streamed').hidden = !isStreamed()));
+for (const option of $('form').elements.source) option.addEventListener('change', showSource);
+$('edit-text').addEventListener('click', edit);
+$('new-talk').addEventListener('click', () => (interrupt(), talk.clear(), edit()));
 document.addEventListener('keydown', (event) => {
   if (document.querySelector('dialog[open]')) return;
   if (event.key === 'Escape') interrupt();
@@ -659,6 +723,9 @@ document.addEventListener('keydown', (event) => {
   event.preventDefault(); // Enter would also press the button that has the focus
   speak();
 });
+
+tellDroppedPaste(document);
+$('form').addEventListener('change', ({ target }) => restored?.delete(target.name)); // a choice made before the server's offer is here counts
 
 // Dialogs that most visits do not need are loaded when they are opened first.
 const makerLoaded = once(async () => {
@@ -685,7 +752,7 @@ addEventListener('hashchange', () => {
   if (!linked) return;
   restored = linked;
   applySettings($('form'), linked);
-  editor.edit();
+  edit();
   loadOffer().catch((error) => notice.show(error));
 });
 hook?.expose(() => tts, voiceSwitch);

@@ -135,8 +135,10 @@ export const startSession = (settings) => build('session.start', settings);
 /** @param {string} sessionId @param {Record<string, number>} contexts last sequence received of each, −1 for none */
 export const resumeSession = (sessionId, contexts) => build('session.resume', { session_id: sessionId, contexts });
 /** `settings` count on the message that opens the context only.
- * @param {string} contextId @param {string} text @param {{voice?: string, params?: SpeechParams}} [settings] */
+ * @param {string} contextId @param {string} text @param {{voice?: string, params?: SpeechParams, draft?: boolean}} [settings] */
 export const text = (contextId, text, settings = {}) => build('text', { context_id: contextId, text, ...settings });
+/** @param {string} contextId @param {string} [text] in place of the draft's */
+export const commit = (contextId, text) => build('commit', { context_id: contextId, text });
 /** @param {string} contextId */
 export const flush = (contextId) => build('flush', { context_id: contextId });
 /** @param {string} contextId */

@@ -102,7 +102,8 @@ export class RealtimeTTS extends EventTarget {
   /**
    * A new context: one utterance, e.g. one answer of the assistant. Contexts are played in the order of their opening.
    * Nothing is sent before its first text. Call it (or `resumeAudio`) from a click or key press the first time.
-   * @param {{contextId?: string, voice?: string, params?: protocol.SpeechParams}} [settings]
+   * @param {{contextId?: string, voice?: string, params?: protocol.SpeechParams, draft?: boolean}} [settings] `draft`:
+   *   nothing is heard before `commit`, but the server may make the beginning ahead; its turn to be played begins there
    * @returns {SpeechContext}
    */
   open({ contextId = `c${this.nextId++}-${crypto.randomUUID?.() ?? Math.random().toString(36).slice(2)}`, ...settings } = {}) {
@@ -114,6 +115,7 @@ export class RealtimeTTS extends EventTarget {
       heardMs: (each) => this.path.heardMs(each),
       silence: (each) => this.path.silence(each),
       playedMs: (each) => this.path.playedMs(each),
+      begin: (each) => this.path.open(each, each.audio ?? this.format),
       hold: (each, ms) => this.path.hold(each, ms),
       release: (each, ms) => this.path.release(each, ms),
       maxChars: () => this.session?.limits?.max_text_chars ?? Infinity,
@@ -231,11 +233,16 @@ export class RealtimeTTS extends EventTarget {
     if (message.type === 'error') return this.#errorMessage(message, context);
     if (!context || !this.#inOrder(context, message.sequence)) return undefined;
     context.receive(message);
-    if (message.type === 'context.started') this.path.open(context, message.audio ?? this.format);
+    if (message.type === 'context.started') this.#accepted(context, message.audio);
     else if (message.type === 'context.done') this.path.end(context);
     else if (message.type === 'context.cancelled') this.path.silence(context);
     else if (message.type === 'context.failed') this.#failed(context);
     return undefined;
+  }
+
+  #accepted(context, audio) {
+    context.audio = audio;
+    if (!context.isDraft) this.path.open(context, audio ?? this.format);
   }
 
   #audio(packet) {

@@ -6,7 +6,7 @@ export class SamplePlayer extends EventTarget {
 
   constructor() {
     super();
-    this.#audio.addEventListener('ended', () => this.stop());
+    this.#audio.addEventListener('ended', () => this.stop(true));
     this.#audio.addEventListener('error', () => this.#address && this.stop());
   }
 
@@ -34,13 +34,14 @@ export class SamplePlayer extends EventTarget {
     this.#audio.currentTime = ms / 1000;
   }
 
-  stop() {
+  /** @param {boolean} [atEnd] it was played to its end, which the `change` event tells */
+  stop(atEnd = false) {
     if (!this.playing) return;
     const address = this.#address;
     this.#address = '';
     this.#audio.pause();
     this.#audio.removeAttribute('src');
     URL.revokeObjectURL(address);
-    this.dispatchEvent(new Event('change'));
+    this.dispatchEvent(new CustomEvent('change', { detail: { atEnd } }));
   }
 }

@@ -19,7 +19,6 @@ export class TextEditor {
     }
     pause.addEventListener('click', () => this.#insert(' [pause 500ms] '));
     spelling.addEventListener('click', () => this.#insert('<spell>', '</spell>'));
-    stage.querySelector('#edit-text').addEventListener('click', () => this.edit());
     for (const event of ['input', 'change']) this.area.addEventListener(event, () => this.#showCount());
   }
 
@@ -53,6 +52,7 @@ export class TextEditor {
     const isTooLong = length > this.#maxChars;
     const parts = [length, this.#maxChars].filter((number) => number !== undefined).map((number) => number.toLocaleString('en'));
     this.count.textContent = `${parts.join(' / ')}${isTooLong ? ': too long' : ''}`;
+    this.count.classList.toggle('too-long', isTooLong);
     this.area.setAttribute('aria-invalid', String(isTooLong));
   }
 }

@@ -72,22 +72,27 @@ export class Waveform {
     const ratio = globalThis.devicePixelRatio || 1;
     const [width, height] = [this.canvas.width / ratio, this.canvas.height / ratio];
     const style = getComputedStyle(this.canvas);
-    const colour = (name) => style.getPropertyValue(name);
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, width, height);
     const startMs = this.live ? Math.max(0, this.heardMs - spanMs * PLAYHEAD_AT) : 0;
     const toX = (ms) => ((ms - startMs) / spanMs) * width;
     const barMs = (spanMs / width) * BAR_STEP;
+    let colour = '';
+    pen.beginPath();
     for (let bar = Math.floor(startMs / barMs); toX(bar * barMs) < width; bar += 1) {
       const [fromMs, toMs] = [bar * barMs, (bar + 1) * barMs];
       const made = fromMs < loudness.madeMs;
       const size = made ? Math.max(3, this.#level(bar, fromMs, toMs) * (height - 8)) : 2;
-      pen.fillStyle = colour(barColour(made, fromMs, this));
-      pen.beginPath();
+      if (colour !== barColour(made, fromMs, this)) {
+        pen.fill(); // bars of one colour are neighbours: one path for all of them
+        pen.beginPath();
+        colour = barColour(made, fromMs, this);
+        pen.fillStyle = style.getPropertyValue(colour);
+      }
       pen.roundRect(toX(fromMs), (height - size) / 2, BAR_WIDTH, size, 1.5);
-      pen.fill();
     }
-    if (loudness.madeMs > 0) this.#playhead(pen, toX(this.heardMs), height, colour('--playhead'));
+    pen.fill();
+    if (loudness.madeMs > 0) this.#playhead(pen, toX(this.heardMs), height, style.getPropertyValue('--playhead'));
   }
 
   /** Bars that are complete are not computed again in the next frame. */

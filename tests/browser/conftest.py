@@ -14,11 +14,20 @@ from selenium import webdriver
 from realtime_tts.bench.server_process import running_server
 
 AUTOPLAY = "--autoplay-policy=no-user-gesture-required"
+# A microphone that beeps once a second, and a browser that gives it to each page.
+MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
+# Sixty frames a second take more processor time than all else in these tests, which look at the page less often.
+CALM = "--force-prefers-reduced-motion"
+SPARSE_FRAMES = """
+window.requestAnimationFrame = (show) => setTimeout(() => show(performance.now()), 100);
+window.cancelAnimationFrame = clearTimeout;
+"""
 
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    with running_chromium(tmp_path_factory.mktemp("profile"), AUTOPLAY) as driver:
+    with running_chromium(tmp_path_factory.mktemp("profile"), AUTOPLAY, CALM, *MICROPHONE) as driver:
+        driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": SPARSE_FRAMES})
         yield driver
 
 
@@ -27,21 +36,23 @@ def listening_chromium(starter_voice_url: str, tmp_path_factory: pytest.TempPath
     """Its microphone plays `microphone_recording` from when it is opened."""
     directory = tmp_path_factory.mktemp("microphone")
     recording = microphone_recording(directory / "recording.wav", starter_voice_url)
-    microphone = (
-        AUTOPLAY,
-        "--window-size=1280,960",  # on a small one the buttons at the bottom cover what must be scrolled to
-        "--use-fake-device-for-media-stream",
-        "--use-fake-ui-for-media-stream",
-        f"--use-file-for-fake-audio-capture={recording}",
-    )
-    with running_chromium(directory / "profile", *microphone) as driver:
+    # In a small window the buttons at the bottom cover what must be scrolled to.
+    flags = (AUTOPLAY, *MICROPHONE, f"--use-file-for-fake-audio-capture={recording}", "--window-size=1280,960")
+    with running_chromium(directory / "profile", *flags) as driver:
         yield driver
 
 
-@pytest.fixture
-def gateway() -> Iterator[FakeGateway]:
+@pytest.fixture(scope="session")
+def shared_gateway() -> Iterator[FakeGateway]:
     with FakeGateway() as fake:
         yield fake
+
+
+@pytest.fixture
+def gateway(shared_gateway: FakeGateway) -> Iterator[FakeGateway]:
+    """The scripted gateway, as new."""
+    yield shared_gateway
+    shared_gateway.reset()
 
 
 @pytest.fixture
@@ -66,10 +77,11 @@ def starter_voice_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @pytest.fixture(params=["scripted", pytest.param("starter-voice", marks=pytest.mark.slow)])
 def any_page(
-    chromium: webdriver.Chrome, starter_voice_url: str, gateway: FakeGateway, request: pytest.FixtureRequest
+    chromium: webdriver.Chrome, gateway: FakeGateway, request: pytest.FixtureRequest
 ) -> Iterator[PlaygroundPage]:
     """The playground of the scripted gateway, then of the real one with its real voice."""
-    playground = PlaygroundPage(chromium, gateway.url if request.param == "scripted" else starter_voice_url)
+    scripted = request.param == "scripted"
+    playground = PlaygroundPage(chromium, gateway.url if scripted else request.getfixturevalue("starter_voice_url"))
     playground.open()
     yield playground
     errors = playground.console_errors()

@@ -37,12 +37,15 @@ MS_PER_CHAR = 40
 FRAME_MS = 20
 MAX_LEAD_S = 1.0
 # The page needs nothing from elsewhere, nothing inline.
-CONTENT_POLICY = "default-src 'self'; connect-src 'self' ws:; media-src 'self' blob:"
+CONTENT_POLICY = "default-src 'self'; connect-src 'self' http: https: ws:; media-src 'self' blob:"
+# A browser opens connections to have them. They must not be open for longer than other tests wait for sockets to close.
+OPEN_TIMEOUT_S = 2.0
 HEADER = struct.Struct(">BBHIIQ")
 VOICES = [
-    {"id": "slt", "name": "slt", "description": "US English, higher pitch", "language": "en", "default": True},
-    {"id": "awb", "name": "awb", "description": "Scottish English, lower pitch", "language": "en", "default": False},
+    {"id": "high", "name": "high", "description": "US English, higher pitch", "language": "en", "default": True},
+    {"id": "low", "name": "low", "description": "Scottish English, lower pitch", "language": "en", "default": False},
 ]
+DEFAULT_VOICE = VOICES[0]["id"]
 PARAMS = {
     "steps": {"min": 2, "max": 64, "default": 10},
     "cfg": {"min": 0.0, "max": 10.0, "default": 2.0},
@@ -133,20 +136,26 @@ class FakeSession:
 
 
 class FakeGateway:
-    """Runs in a thread of its own: `with FakeGateway() as gateway: gateway.url`. `received` logs client messages."""
+    """Runs in a thread of its own: `with FakeGateway() as gateway: gateway.url`. `received` logs client messages.
+
+    One gateway serves many tests, with `reset` after each: a browser keeps the page's files of one address.
+    """
 
     def __init__(self) -> None:
+        self.ready = threading.Event()
+        self.port = 0  # the same one after a restart
+        self._forget()
+
+    def _forget(self) -> None:
         self.received: list[dict[str, Any]] = []
         self.requests: list[str] = []  # addresses asked for, as a proxy would log them
         self.sessions: dict[str, FakeSession] = {}
-        self.ready = threading.Event()
         self.down = False  # while True, no server is behind the proxy
         self.full = False  # while True, the server answers but takes no more connections
         self.key: str | None = None  # the key it wants
         self.params: dict[str, Any] | None = PARAMS
         self.makes_voices = True  # an older server does not
         self.warns = True  # an older server says nothing of what it leaves out
-        self.port = 0  # the same one after a restart
         self.pages: dict[str, bytes] = {}  # further pages to serve, by path
 
     @property
@@ -159,6 +168,11 @@ class FakeGateway:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def reset(self) -> None:
+        """Close what is open, and be as new, at the same address."""
+        asyncio.run_coroutine_threadsafe(self._end_all(), self.loop).result(10)
+        self._forget()
 
     def start(self) -> None:
         self.ready.clear()
@@ -183,12 +197,16 @@ class FakeGateway:
 
     async def _run(self) -> None:
         self.loop, self.stopping = asyncio.get_running_loop(), asyncio.Event()
-        taken: list[ServerConnection] = []
+        self.taken = taken = set[ServerConnection]()
 
         class Taken(ServerConnection):
             def connection_made(self, transport: asyncio.BaseTransport) -> None:
                 super().connection_made(transport)
-                taken.append(self)
+                taken.add(self)
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                taken.discard(self)
 
         async with serve(
             self._connection,
@@ -197,6 +215,7 @@ class FakeGateway:
             subprotocols=["realtime-tts.v1"],
             process_request=self._http,
             create_connection=Taken,
+            open_timeout=OPEN_TIMEOUT_S,
         ) as server:
             self.port = server.sockets[0].getsockname()[1]
             self.ready.set()
@@ -204,10 +223,20 @@ class FakeGateway:
             for connection in taken:
                 if connection.state is State.CONNECTING:  # a browser opens some to have them; the end waits for them
                     connection.transport.abort()
-            for session in self.sessions.values():
-                for context in session.contexts.values():
-                    if context.task is not None:
-                        context.task.cancel()
+            self._end_speech()
+
+    def _end_speech(self) -> None:
+        for session in self.sessions.values():
+            for context in session.contexts.values():
+                if context.task is not None:
+                    context.task.cancel()
+
+    async def _end_all(self) -> None:
+        self._end_speech()
+        while self.taken:
+            for connection in self.taken:
+                connection.transport.abort()
+            await asyncio.sleep(0.005)
 
     def _http(self, _connection: ServerConnection, request: Request) -> Response | None:
         self.requests.append(request.path)
@@ -219,7 +248,9 @@ class FakeGateway:
         file = (PAGE / (path.strip("/") or "index.html")).resolve()
         if not file.is_relative_to(PAGE) or not file.is_file():
             return Response(404, "Not Found", Headers({"Content-Length": "0"}))
-        return _response(file.read_bytes(), mimetypes.guess_type(file.name)[0] or "application/octet-stream")
+        response = _response(file.read_bytes(), mimetypes.guess_type(file.name)[0] or "application/octet-stream")
+        response.headers["Cache-Control"] = "max-age=3600"  # else each test loads and compiles forty files
+        return response
 
     def _api(self, path: str, headers: Headers) -> Response | None:
         if self.down:
@@ -234,7 +265,7 @@ class FakeGateway:
         bodies: dict[str, dict[str, Any]] = {
             "/readyz": {"status": "ready"},
             "/v1/models": {"data": [model]},
-            "/v1/voices": {"voices": VOICES, "default_voice": "slt"},
+            "/v1/voices": {"voices": VOICES, "default_voice": DEFAULT_VOICE},
         }
         return _response(json.dumps(bodies[path]).encode(), "application/json")
 
@@ -259,7 +290,7 @@ class FakeGateway:
         if message["type"] == "session.resume":
             return await self._resume(socket, message)
         audio = message.get("audio", {"codec": "opus", "sample_rate": 48_000, "frame_ms": 20})
-        session = FakeSession(f"s{len(self.sessions)}", audio, message.get("voice") or "slt", socket)
+        session = FakeSession(f"s{len(self.sessions)}", audio, message.get("voice") or DEFAULT_VOICE, socket)
         self.sessions[session.session_id] = session
         started = {"session_id": session.session_id, "model": "tones", "voice": session.voice, "audio": audio}
         limits = {"max_contexts": 16, "max_text_chars": 20_000, "resume_window_s": 10}
@@ -304,8 +335,8 @@ class FakeGateway:
                 error = {"code": "overloaded", "message": "All voices are busy", "retryable": True}
                 await _send(session.socket, type="error", context_id=context_id, **error)
                 return
-            if context is None and message.get("voice", "slt") not in {voice["id"] for voice in VOICES}:
-                error = {"code": "voice_not_found", "message": "The voices are slt, awb", "field": "voice"}
+            if context is None and message.get("voice", DEFAULT_VOICE) not in {voice["id"] for voice in VOICES}:
+                error = {"code": "voice_not_found", "message": "The voices are high, low", "field": "voice"}
                 await _send(session.socket, type="error", context_id=context_id, **error)
                 return
             if context is None:

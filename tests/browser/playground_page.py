@@ -26,13 +26,19 @@ class PlaygroundPage:
     def visit(self) -> None:
         """Open the page, whether or not it will connect."""
         self.driver.get_log("browser")  # of the page before
-        self.driver.get(f"{self.url}icon.svg")  # the page before ends, and keeps its settings
-        self.script("localStorage.clear()")
+        self._clear("localStorage")
         self.driver.get(f"{self.url}?test=1")
         self.wait(lambda: self.script("return window.__playground !== undefined"), "the page is ready")
 
     def leave(self) -> None:
-        self.driver.get("about:blank")
+        self._clear("localStorage", "sessionStorage")
+
+    def _clear(self, *storages: str) -> None:
+        """Be at a picture of the same origin: the page before has ended, and what it stored as it ended goes."""
+        if self.driver.current_url != f"{self.url}icon.svg":
+            self.driver.get(f"{self.url}icon.svg")
+        for storage in storages:
+            self.script(f"{storage}.clear()")
 
     def write(self, text: str) -> None:
         self.script("document.getElementById('text').value = arguments[0]", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
 from fake_gateway import FakeGateway
@@ -44,52 +45,32 @@ def emulate(page: PlaygroundPage, **features: str) -> None:
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": listed})
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_has_contrast(page: PlaygroundPage, scheme: str) -> None:
-    emulate(page, prefers_color_scheme=scheme, prefers_reduced_motion="reduce")
+def test_all_text_has_contrast(page: PlaygroundPage) -> None:
     page.speak("[fail] Some words are heard and some of them are not.")
     page.wait(lambda: page.struck_text(), "failed, with a notice on show")
     page.script("for (const fold of document.querySelectorAll('details')) fold.open = true")
-    pairs = page.script(VISIBLE_TEXT)
+    weak = []
+    for scheme in ("light", "dark"):
+        emulate(page, prefers_color_scheme=scheme, prefers_reduced_motion="reduce")
+        assert page.script("return matchMedia(`(prefers-color-scheme: ${arguments[0]})`).matches", scheme)
+        pairs = page.script(VISIBLE_TEXT)
+        assert len(pairs) > 30
+        contrasts = [(scheme, text, round(contrast(fore, back), 2)) for text, fore, back in pairs]
+        weak += [found for found in contrasts if found[-1] < 4.5]
     emulate(page)
-    assert len(pairs) > 30
-    weak = [(text, round(contrast(fore, back), 2)) for text, fore, back in pairs if contrast(fore, back) < 4.5]
     assert weak == []
 
 
-def test_every_control_has_a_name(page: PlaygroundPage) -> None:
-    page.script("document.querySelector('details').open = true")
-    controls = page.driver.find_elements("css selector", "button, input, select, textarea, summary, canvas, [tabindex]")
-    unnamed = [c.get_attribute("id") for c in controls if c.is_displayed() and not c.accessible_name]
-    assert unnamed == []
+def resize(page: PlaygroundPage, width: int, height: int) -> None:
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 768}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
-def test_changes_are_announced_politely_and_errors_at_once(page: PlaygroundPage) -> None:
-    attribute = "return document.getElementById(arguments[0]).getAttribute(arguments[1])"
-    assert page.script(attribute, "phase", "aria-live") == "polite"
-    assert page.script(attribute, "connection", "role") == "status"
-    assert page.script(attribute, "notice", "role") == "alert"
-    assert page.script("return document.querySelector('#transcript-text').closest('[aria-live]')") is None
-
-
-def test_everything_can_be_done_from_the_keyboard(page: PlaygroundPage, gateway: FakeGateway) -> None:
-    page.script("document.getElementById('text').focus()")
-    page.driver.switch_to.active_element.send_keys(Keys.CONTROL, Keys.ENTER)
-    page.wait(lambda: page.last()["number"] is not None, "spoken")
-    page.wait(lambda: page.heard_ms() > 300, "heard")
-    page.press_escape()
-    page.wait(lambda: page.phase() == "interrupted", "interrupted")
-    reached = set()
-    page.script("document.body.tabIndex = -1; document.body.focus()")
-    for _ in range(30):
-        page.driver.switch_to.active_element.send_keys(Keys.TAB)
-        active = (
-            "const e = document.activeElement; return [e.id || e.name || e.localName, getComputedStyle(e).outlineStyle]"
-        )
-        name, outline = page.script(active)
-        reached.add(name)
-        assert outline != "none" or name in ("body", "source"), f"{name} shows its focus"
-    assert {"edit-text", "source", "voice", "summary", "speak", "transcript", "position", "replay"} <= reached
+@pytest.fixture
+def own_size(page: PlaygroundPage) -> Iterator[None]:
+    """The window has its own size again after the test."""
+    yield
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 CLIPPED = """
@@ -107,31 +88,66 @@ return [...document.querySelectorAll('button, input, select, textarea, summary, 
 """
 
 
-def test_focus_rings_are_not_clipped(page: PlaygroundPage) -> None:
-    assert page.script(CLIPPED) == []
+def test_controls_have_names_and_focus_rings_and_changes_are_announced(page: PlaygroundPage) -> None:
+    assert page.script(CLIPPED) == [], "focus rings"
+
+    attribute = "return document.getElementById(arguments[0]).getAttribute(arguments[1])"
+    assert page.script(attribute, "phase", "aria-live") == "polite"
+    assert page.script(attribute, "connection", "role") == "status"
+    assert page.script(attribute, "notice", "role") == "alert"
+    assert page.script("return document.querySelector('#transcript-text').closest('[aria-live]')") is None
+
+    page.script("document.querySelector('details').open = true")
+    controls = page.driver.find_elements("css selector", "button, input, select, textarea, summary, canvas, [tabindex]")
+    unnamed = [c.get_attribute("id") for c in controls if c.is_displayed() and not c.accessible_name]
+    assert unnamed == []
 
 
+NOTE_FOCUS = """
+window.__focused = [];
+document.addEventListener('focusin', ({ target }) => {
+  __focused.push([target.id || target.name || target.localName, getComputedStyle(target).outlineStyle]);
+});
+document.body.tabIndex = -1;
+document.body.focus();
+"""
+
+
+def test_everything_can_be_done_from_the_keyboard(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page.script("document.getElementById('text').focus()")
+    page.driver.switch_to.active_element.send_keys(Keys.CONTROL, Keys.ENTER)
+    page.wait(lambda: page.last()["number"] is not None, "spoken")
+    page.wait(lambda: page.heard_ms() > 300, "heard")
+    page.press_escape()
+    page.wait(lambda: page.phase() == "interrupted", "interrupted")
+    page.script(NOTE_FOCUS)
+    page.driver.switch_to.active_element.send_keys(Keys.TAB * 30)
+    focused = page.script("return __focused")
+    unseen = [name for name, outline in focused if outline == "none" and name != "source"]
+    assert unseen == [], "the focus is shown"
+    reached = {name for name, _ in focused}
+    assert {"edit-text", "source", "voice", "summary", "speak", "transcript", "position", "replay"} <= reached
+
+
+@pytest.mark.usefixtures("own_size")
 def test_the_page_stays_at_its_top_on_a_low_window(page: PlaygroundPage) -> None:
-    metrics = {"width": 390, "height": 360, "deviceScaleFactor": 1, "mobile": False}
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    resize(page, 390, 360)
     page.open()
     at = page.script("return [scrollY, document.querySelector('.tile').getBoundingClientRect().top > innerHeight]")
-    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert at == [0, True], "although the chosen voice is below"
 
 
+@pytest.mark.usefixtures("own_size")
 def test_no_part_of_the_https_page_scrolls_without_the_keyboard(page: PlaygroundPage) -> None:
-    metrics = {"width": 320, "height": 640, "deviceScaleFactor": 1, "mobile": False}
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    resize(page, 320, 640)
     page.driver.get(f"{page.url}https.html")
     wide = page.script(
         "return [...document.querySelectorAll('pre')].filter((e) => e.scrollWidth > e.clientWidth).length"
     )
-    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert wide == 0
 
 
-SIZES = [(1440, 900), (1024, 768), (390, 844)]
+SIZES = [(1440, 900), (1024, 768), (390, 844), (844, 390)]
 BELOW = """
 const inSight = (id) => {
   const { top, bottom } = document.getElementById(id).getBoundingClientRect();
@@ -141,32 +157,34 @@ return arguments[0].filter((id) => !inSight(id));
 """
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_what_matters_is_in_sight_without_scrolling(page: PlaygroundPage, width: int, height: int) -> None:
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 768}
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    before = page.script(BELOW, ["text", "speak", "wave", "voices", "use-code"])
+@pytest.mark.usefixtures("own_size")
+def test_what_matters_is_in_sight_without_scrolling(page: PlaygroundPage) -> None:
+    below = {}
+    for size in SIZES:
+        resize(page, *size)
+        below["before", size] = page.script(BELOW, ["text", "speak", "wave", "voices", "use-code"])
     page.script("document.querySelector('.advanced').open = true")
     page.speak("A few words.")
     page.wait(lambda: page.phase() == "finished", "heard to the end")
-    page.script("scrollTo(0, 0)")
-    after = page.script(BELOW, ["transcript", "speak", "wave", "replay", "voices"])
-    if width > 900:
-        page.script("scrollTo(0, document.body.scrollHeight)")
-        after += page.script(BELOW, ["transcript", "speak", "wave"])
+    for size in SIZES:
+        resize(page, *size)
+        page.script("scrollTo(0, 0)")
+        below["after", size] = page.script(BELOW, ["transcript", "speak", "wave", "replay", "voices"])
+        if size[0] > 900:
+            page.script("scrollTo(0, document.body.scrollHeight)")
+            below["scrolled", size] = page.script(BELOW, ["transcript", "speak", "wave"])
     page.script("document.getElementById('edit-text').click()")
     assert page.script("return document.activeElement.id") == "text", "the text is where its words were"
-    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    assert (before, after) == ([], [])
+    assert {place: hidden for place, hidden in below.items() if hidden} == {}
 
 
+@pytest.mark.usefixtures("own_size")
 def test_nothing_sticks_out_sideways(page: PlaygroundPage) -> None:
     page.script("document.querySelector('details').open = true")
     page.speak("Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichen and a few more words to fill the line.")
     page.wait(lambda: page.heard_ms() > 200, "speaking")
-    for width in (320, 390, 768, 1280):
-        metrics = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 768}
-        page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    for width, height in [(320, 844), (390, 844), (768, 844), (844, 390), (1280, 844)]:
+        resize(page, width, height)
         assert page.script("return document.documentElement.scrollWidth") <= width
         small = page.script(
             "const shown = [...document.querySelectorAll('button')].filter((b) => b.checkVisibility());"
@@ -174,12 +192,13 @@ def test_nothing_sticks_out_sideways(page: PlaygroundPage) -> None:
         )
         assert small == 0, "buttons large enough for a finger"
     page.press_escape()
-    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_reduced_motion_is_respected(page: PlaygroundPage) -> None:
-    emulate(page, prefers_reduced_motion="reduce")
     page.script("document.getElementById('connection').dataset.state = 'connecting'")
-    animation = page.script("return getComputedStyle(document.querySelector('#connection i')).animationName")
+    animations = []
+    for wanted in ("no-preference", "reduce"):
+        emulate(page, prefers_reduced_motion=wanted)
+        animations.append(page.script("return getComputedStyle(document.querySelector('#connection i')).animationName"))
     emulate(page)
-    assert animation == "none"
+    assert animations == ["pulse", "none"]

@@ -96,4 +96,3 @@ def test_a_program_is_copied_and_shows_no_key(page: PlaygroundPage) -> None:
     )
     copied = "const done = arguments[0]; navigator.clipboard.readText().then(done)"
     assert page.driver.execute_async_script(copied) == programs[-1]  # type: ignore[no-untyped-call]
-    page.script("sessionStorage.clear()")

@@ -98,13 +98,13 @@ def test_text_written_while_the_line_is_down_is_spoken(page: PlaygroundPage, gat
 
 def test_a_dead_gateways_speech_goes_on_in_another_session(page: PlaygroundPage, gateway: FakeGateway) -> None:
     """From the word on that was being heard; the text on the stage is whole, and its words follow the sound."""
-    page.choose_voice("awb")
+    page.choose_voice("low")
     number = page.speak(f"[forget] {TEXT}")
     finish(page)
     first, second = (next(iter(session.contexts.values())) for session in gateway.sessions.values())
     assert first.text == f"[forget] {TEXT}"
     assert second.text == "milliseconds per character.", "25 characters of audio had come"
-    assert (second.settings["voice"], second.settings["params"]["seed"]) == ("awb", 1)
+    assert (second.settings["voice"], second.settings["params"]["seed"]) == ("low", 1)
     samples, rate = page.samples("played", number), page.sample_rate()
     assert len(samples) == (25 + len(second.text)) * MS_PER_CHAR * rate // 1000, "nothing lost, one word twice"
     assert page.text_of("transcript-text") == first.text
@@ -148,7 +148,7 @@ def test_a_text_that_is_too_long_is_explained_and_the_next_one_spoken(page: Play
 
 
 def test_the_first_error_stays_not_the_one_that_follows(page: PlaygroundPage, gateway: FakeGateway) -> None:
-    page.script("document.querySelector('[name=voice][value=awb]').value = 'gone'")
+    page.script("document.querySelector('[name=voice][value=low]').value = 'gone'")
     page.choose_voice("gone")
     page.write(TEXT)
     page.click("speak")
@@ -235,12 +235,12 @@ def test_interrupting_a_writing_model_stops_its_writing(page: PlaygroundPage, ga
 
 def test_voice_and_parameters_reach_the_server(page: PlaygroundPage, gateway: FakeGateway) -> None:
     page.script("document.querySelector('details').open = true")
-    page.choose_voice("awb")
+    page.choose_voice("low")
     for element_id, value in (("steps", "8"), ("cfg", "1.5"), ("speed", "0.9"), ("seed", "7")):
         page.choose(element_id, value)
     page.speak(TEXT)
     [opening] = gateway.messages("text")
-    assert (opening["voice"], opening["params"]) == ("awb", {"steps": 8, "cfg": 1.5, "speed": 0.9, "seed": 7})
+    assert (opening["voice"], opening["params"]) == ("low", {"steps": 8, "cfg": 1.5, "speed": 0.9, "seed": 7})
 
 
 def test_a_server_that_comes_back_is_found_again(page: PlaygroundPage, gateway: FakeGateway) -> None:

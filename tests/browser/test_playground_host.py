@@ -41,5 +41,5 @@ def test_the_rest_of_the_text_is_heard_through_another_gateway(chromium: Chrome,
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) == 0
     finally:
-        page.leave()
+        chromium.get("about:blank")
         server.close()

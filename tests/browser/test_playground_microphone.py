@@ -19,7 +19,7 @@ PRESSED = "return document.getElementById('microphone').getAttribute('aria-press
 
 
 @pytest.fixture
-def page(listening_chromium: Chrome, gateway: FakeGateway) -> Iterator[PlaygroundPage]:
+def listening_page(listening_chromium: Chrome, gateway: FakeGateway) -> Iterator[PlaygroundPage]:
     playground = PlaygroundPage(listening_chromium, gateway.url)
     playground.open()
     yield playground
@@ -29,7 +29,8 @@ def page(listening_chromium: Chrome, gateway: FakeGateway) -> Iterator[Playgroun
 
 
 @pytest.mark.slow
-def test_speaking_interrupts_and_noise_does_not(page: PlaygroundPage, gateway: FakeGateway) -> None:
+def test_speaking_interrupts_and_noise_does_not(listening_page: PlaygroundPage, gateway: FakeGateway) -> None:
+    page = listening_page
     page.script(
         "window.__changes = []; window.__loudest = -90; const dispatch = EventTarget.prototype.dispatchEvent;"
         "EventTarget.prototype.dispatchEvent = function (event) {"

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from fake_gateway import FakeGateway
+from gateway_harness import GatewayHarness
 from playground_page import PlaygroundPage
 from selenium.webdriver import Chrome
+from vendor_gateways import WORKER
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
@@ -18,6 +20,7 @@ STORY = (
     "The keeper of the light had one rule, and it was a simple one. When the fog came in, you talked. "
     "You told the sea about your day, about the bread and the broken gate and the letter from your sister."
 )
+LONG_STORY = " ".join([STORY] * 4)  # half a minute: a busy machine may take seconds to interrupt it
 FADE_S = 0.008
 # Noted in the page: from outside, a busy machine sees few of the states.
 NOTE_LIT_WORDS = """
@@ -44,31 +47,44 @@ class Heard:
     timing: str  # of words, by this server
 
 
-@pytest.fixture(scope="module", params=["scripted", "starter-voice"])
-def heard(chromium: Chrome, starter_voice_url: str, request: pytest.FixtureRequest) -> Iterator[Heard]:
+@pytest.fixture(scope="module", params=["scripted", "server", pytest.param("starter-voice", marks=pytest.mark.slow)])
+def server_url(shared_gateway: FakeGateway, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The scripted gateway, a real one whose worker has no model, and one with the starter voice."""
+    if request.param == "scripted":
+        yield shared_gateway.url
+        shared_gateway.reset()
+    elif request.param == "server":
+        with GatewayHarness(worker=WORKER) as gateway:
+            yield f"{gateway.url}/"
+    else:
+        yield request.getfixturevalue("starter_voice_url")
+
+
+@pytest.fixture(scope="module")
+def heard(chromium: Chrome, server_url: str, shared_gateway: FakeGateway) -> Heard:
     """A sentence spoken once, for all tests that only look at how it went: speech takes the time it takes."""
-    with FakeGateway() as gateway:
-        page = PlaygroundPage(chromium, gateway.url if request.param == "scripted" else starter_voice_url)
-        page.open()
-        page.script(NOTE_LIT_WORDS)
-        number = page.speak(SENTENCE)
-        page.wait(lambda: page.phase() != "speaking", "the sentence has been heard")
-        yield Heard(
-            decoded=page.samples("decoded", number),
-            played=page.samples("played", number),
-            rate=page.sample_rate(),
-            audio_ms=page.heard_ms(),
-            num_underruns=page.script("return __playground.session().player.underruns"),
-            phase=page.text_of("phase"),
-            metrics={name: page.text_of(f"m-{name}") for name in ("decoded", "audible", "server", "written", "timing")},
-            lit=page.script("return window.litWords"),
-            words=page.lit_words(),
-            bounds=page.script("return [...document.querySelectorAll('[type=number]')].flatMap((e) => [e.min, e.max])"),
-            timing="estimated" if request.param == "scripted" else "measured",
-        )
-        errors = page.console_errors()
-        page.leave()
+    page = PlaygroundPage(chromium, server_url)
+    page.open()
+    page.script(NOTE_LIT_WORDS)
+    number = page.speak(SENTENCE)
+    page.wait(lambda: page.phase() != "speaking", "the sentence has been heard")
+    found = Heard(
+        decoded=page.samples("decoded", number),
+        played=page.samples("played", number),
+        rate=page.sample_rate(),
+        audio_ms=page.heard_ms(),
+        num_underruns=page.script("return __playground.session().player.underruns"),
+        phase=page.text_of("phase"),
+        metrics={name: page.text_of(f"m-{name}") for name in ("decoded", "audible", "server", "written", "timing")},
+        lit=page.script("return window.litWords"),
+        words=page.lit_words(),
+        bounds=page.script("return [...document.querySelectorAll('[type=number]')].flatMap((e) => [e.min, e.max])"),
+        timing="estimated" if server_url == shared_gateway.url else "measured",
+    )
+    errors = page.console_errors()
+    page.leave()
     assert errors == []
+    return found
 
 
 def test_text_becomes_sound_of_the_right_length(heard: Heard) -> None:
@@ -113,19 +129,20 @@ def test_it_says_whether_word_times_are_measured(heard: Heard) -> None:
 
 def test_after_interrupt_no_later_sample_is_played(any_page: PlaygroundPage) -> None:
     page = any_page
-    number = page.speak(STORY)
+    number = page.speak(LONG_STORY)
     page.wait(lambda: page.heard_ms() > 800, "in mid-speech", 60)
     page.click("speak")  # it says Stop now
     page.wait(lambda: page.phase() == "interrupted", "interrupted")
-    after_interrupt = page.num_played(number)
     audio_time = page.script("return __playground.audioTime()")
+    page.wait(lambda: page.script("return __playground.audioTime()") > audio_time + 0.1, "the fade-out is told")
+    after_interrupt = page.num_played(number)
     page.wait(lambda: page.script("return __playground.audioTime()") > audio_time + 1, "one more second of audio clock")
     assert page.num_played(number) == after_interrupt
     assert page.script("return __playground.lastPlayedAt(arguments[0])", number) < audio_time
     played = page.samples("played", number)
     assert abs(played[-1]) < 0.01, "faded out, not cut"
     rate = page.sample_rate()
-    assert len(played) < len(STORY) * 30 * rate / 1000, "stopped long before its end"
+    assert len(played) < len(LONG_STORY) * 30 * rate / 1000, "stopped long before its end"
 
 
 def test_held_speech_is_silent_and_goes_on_to_its_end(any_page: PlaygroundPage) -> None:
@@ -151,21 +168,21 @@ def test_held_speech_is_silent_and_goes_on_to_its_end(any_page: PlaygroundPage) 
 
 def test_what_was_heard_and_what_not_is_told_apart(any_page: PlaygroundPage) -> None:
     page = any_page
-    page.speak(STORY)
+    page.speak(LONG_STORY)
     page.wait(lambda: len(page.lit_words()) >= 4, "four words heard", 60)
     page.press_escape()
     page.wait(lambda: page.phase() == "interrupted", "interrupted")
     heard, unheard = page.lit_words(), page.struck_text()
-    assert STORY.split()[: len(heard)] == heard
-    assert STORY.endswith(unheard)
-    assert len(" ".join(heard)) + len(unheard) == pytest.approx(len(STORY), abs=2)
+    assert LONG_STORY.split()[: len(heard)] == heard
+    assert LONG_STORY.endswith(unheard)
+    assert len(" ".join(heard)) + len(unheard) == pytest.approx(len(LONG_STORY), abs=2)
     assert "interrupted" in page.text_of("transcript-text")
     assert page.text_of("phase").startswith("Interrupted")
 
 
 def test_a_new_speech_plays_after_an_interrupted_one(any_page: PlaygroundPage) -> None:
     page = any_page
-    first = page.speak(STORY)
+    first = page.speak(LONG_STORY)
     page.wait(lambda: page.heard_ms() > 800, "in mid-speech", 60)
     second = page.speak("Good morning.")  # speaking again interrupts
     assert second != first
@@ -179,11 +196,11 @@ def test_a_new_speech_plays_after_an_interrupted_one(any_page: PlaygroundPage) -
 def test_it_speaks_while_the_model_is_still_writing(any_page: PlaygroundPage) -> None:
     page = any_page
     page.let_a_model_write(12)
-    number = page.speak(STORY)
+    number = page.speak(LONG_STORY)
     page.wait(lambda: page.num_played(number) > page.sample_rate() // 2, "half a second was heard", 60)
     written = page.last()["text"]
-    assert STORY.startswith(written)
-    assert len(written) < len(STORY), "the model has not finished"
+    assert LONG_STORY.startswith(written)
+    assert len(written) < len(LONG_STORY), "the model has not finished"
     assert 0 < len(page.lit_words()) <= len(written.split())
     then = page.text_of("m-written").split()
     assert then[1] in ("word", "words")

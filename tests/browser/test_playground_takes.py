@@ -102,23 +102,23 @@ def test_all_that_was_made_of_an_interrupted_take_is_replayed(page: PlaygroundPa
 
 
 def test_the_seed_is_kept_and_a_takes_settings_come_back(page: PlaygroundPage, gateway: FakeGateway) -> None:
-    page.choose_voice("awb")
+    page.choose_voice("low")
     page.choose("speed", "1.5")
     page.speak("First.")
     finish(page)
     page.click("keep-seed")
     assert page.script("return document.getElementById('keep-seed').ariaPressed") == "true"
-    page.choose_voice("slt")
+    page.choose_voice("high")
     page.choose("speed", "")
     page.speak("Second.")
     finish(page)
     opened = [(message["voice"], message["params"]) for message in gateway.messages("text")]
-    assert opened == [("awb", {"speed": 1.5}), ("slt", {"seed": 1})]
+    assert opened == [("low", {"speed": 1.5}), ("high", {"seed": 1})]
     page.click("keep-seed")
     assert page.script("return document.getElementById('seed').value") == ""
 
     take_button(page, 1, "Same settings")
-    assert page.chosen_voice() == "awb"
+    assert page.chosen_voice() == "low"
     values = "return ['text', 'speed', 'seed', 'codec'].map((id) => document.getElementById(id).value)"
     assert page.script(values) == ["First.", "1.5", "1", "auto"]
     for _ in range(10):

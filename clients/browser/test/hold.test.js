@@ -175,17 +175,19 @@ for (const [from, what] of [[95, 'at the next word'], [30, 'at what was played b
   });
 }
 
-test('a context that is held behind its end is not over', () => {
-  const buffer = make();
-  buffer.push(1, ramp(80), 0);
-  buffer.end(1);
-  buffer.hold(1, 80);
-  play(buffer, 20);
-  assert.deepEqual(buffer.takeFinished(), []);
-  buffer.release(1, 80);
-  play(buffer, 2);
-  assert.equal(buffer.takeFinished().length, 1);
-});
+for (const position of [80, 120]) {
+  test(`a context of 80 ms that is held at ${position} is over when it is released`, () => {
+    const buffer = make();
+    buffer.push(1, ramp(80), 0);
+    buffer.hold(1, position);
+    play(buffer, 20);
+    buffer.end(1);
+    assert.deepEqual(buffer.takeFinished(), []);
+    buffer.release(1, position);
+    play(buffer, 2);
+    assert.equal(buffer.takeFinished().length, 1);
+  });
+}
 
 test('played speech is kept for a while only', () => {
   const buffer = make({ recentMs: 100 });

@@ -1,6 +1,7 @@
 /** Decisions of the page: the displayed error, the validation of number fields, and their messages. */
 
 import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 
 import { ConnectionLost, DecodeError, ServerError } from '../errors.js';
@@ -75,4 +76,10 @@ test('the tunnel leads to the port of the page', () => {
     address: 'http://localhost:9000/',
   });
   assert.equal(tunnelWords({ hostname: 'box', port: '' }).command, 'ssh -L 8000:localhost:80 box');
+});
+
+test('no style of an element around the words depends on what is in it', async () => {
+  const css = await readFile(new URL('../playground.css', import.meta.url), 'utf8');
+  const around = css.match(/^\s*\S*:has\([^{]*\) [^,{]+[,{]/gm) ?? []; // a text that changes in it makes all its styles anew
+  assert.deepEqual(around.map((rule) => rule.trim()), ['.tile:has(input:checked) .name {']);
 });

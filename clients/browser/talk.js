@@ -1,0 +1,117 @@
+/** Talk to a language model: its address and key, and the turns on the stage. */
+
+import { Chat } from './chat.js';
+import { make } from './elements.js';
+import { chatUrl, writtenBy } from './llm.js';
+import { simulateModel } from './llm-simulator.js';
+import { Transcript } from './transcript.js';
+
+/** Answers where no language model is set. */
+const SCRIPT = [
+  'I heard you. No language model is set, so my answers are scripted. Send something while I speak, and I stop at once. '
+    + 'What you did not hear is struck out, and a model would not be told that it said it.',
+  'You can also hold me: I stop at the end of a word, and go on from there when you like. '
+    + 'Or switch on the interruption by voice, and simply begin to speak.',
+  'That is all that I was given to say. Enter the address of a language model, and it will answer you in my place.',
+];
+const FAULTS = {
+  address: 'An address that begins with http:// or https://, or nothing.',
+  llm_cors: 'Its server does not allow this page.',
+  llm_unauthorized: 'Its server did not accept this key.',
+  llm_unreachable: 'No answer from this address.',
+};
+
+/**
+ * @typedef {object} Turn
+ * @property {Transcript} lines of the answer
+ * @property {(signal: AbortSignal) => AsyncIterable<string>} answer
+ * @property {(heard: string) => void} settle called once with the text that was heard
+ * @property {() => void} takeBack forget it, as it had no answer
+ */
+
+export class Talk {
+  /**
+   * @param {{message: HTMLTextAreaElement, turns: HTMLElement, url: HTMLInputElement, model: HTMLInputElement, key: HTMLInputElement}} elements
+   * @param {{send: () => void, rate: () => number}} page `rate` of scripted answers, tokens a second
+   */
+  constructor({ message, turns, ...fields }, { send, rate }) {
+    Object.assign(this, { message, turns, fields, rate, chat: new Chat(), numScripted: 0 });
+    for (const [name, input] of Object.entries(fields)) keep(name, input);
+    message.addEventListener('keydown', (event) => {
+      if (event.key !== 'Enter' || event.shiftKey || event.ctrlKey || event.metaKey || event.isComposing) return;
+      event.preventDefault();
+      send();
+    });
+  }
+
+  /** Return whether the settings can be used, and show what is wrong. */
+  check() {
+    const address = this.fields.url.value.trim();
+    const isWrong = address !== '' && chatUrl(address) === null;
+    this.#tell('url', isWrong ? FAULTS.address : '');
+    this.#tell('key', '');
+    if (isWrong) this.fields.url.focus();
+    return !isWrong;
+  }
+
+  /** Show at a field what is wrong with it. @param {{code?: string, field?: string | null}} error */
+  show({ code, field }) {
+    if (code in FAULTS) this.#tell(field, FAULTS[code]);
+  }
+
+  /** Begin a turn. @param {string} question @returns {Turn} */
+  ask(question) {
+    this.message.value = '';
+    const turn = this.chat.ask(question);
+    const words = make('p', {});
+    const items = [item('asked', 'You', make('p', { textContent: question })), item('answer', 'Answer', words)];
+    this.turns.append(...items);
+    this.turns.parentElement.scrollTop = this.turns.parentElement.scrollHeight;
+    return {
+      lines: new Transcript(words),
+      answer: (signal) => this.#answer(turn, signal),
+      settle: turn.settle,
+      takeBack: () => {
+        this.chat.takeBack(turn);
+        for (const element of items) element.remove();
+        this.message.value ||= question;
+      },
+    };
+  }
+
+  /** Begin a new conversation. */
+  clear() {
+    this.chat.clear();
+    this.turns.replaceChildren();
+    this.numScripted = 0;
+  }
+
+  async* #answer(turn, signal) {
+    const [url, model, key] = ['url', 'model', 'key'].map((name) => this.fields[name].value.trim());
+    const messages = await this.chat.messages(turn);
+    if (signal.aborted) return;
+    if (url) yield* writtenBy({ url: chatUrl(url), model, key, messages, signal });
+    else yield* simulateModel(SCRIPT[this.numScripted++ % SCRIPT.length], { rate: this.rate, signal });
+  }
+
+  #tell(name, words) {
+    const input = this.fields[name];
+    input.setAttribute('aria-invalid', String(words !== ''));
+    document.getElementById(`${input.id}-fault`).textContent = words;
+  }
+}
+
+/** Keep a field's value in this browser, that of a key for the tab only. @param {string} name @param {HTMLInputElement} input */
+function keep(name, input) {
+  const [storage, stored] = [name === 'key' ? 'sessionStorage' : 'localStorage', `realtime-tts.llm-${name}`];
+  try {
+    input.value = globalThis[storage].getItem(stored) ?? '';
+    input.addEventListener('input', () => globalThis[storage].setItem(stored, input.value));
+  } catch {
+    // storage is blocked: the value lives as long as the page
+  }
+}
+
+function item(className, speaker, words) {
+  return make('li', { className }, make('span', { className: 'hidden', textContent: `${speaker}: ` }), words);
+}
