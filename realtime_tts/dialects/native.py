@@ -93,6 +93,7 @@ class _Start(Body):
 class _Text(_Start):
     context_id: str
     text: str
+    draft: bool = False
 
 
 class _Resume(Body):
@@ -110,7 +111,7 @@ def _audio_format(given: dict[str, Any]) -> AudioFormat:
 
 def _parse_text(values: Mapping[str, object]) -> messages.Text:
     body = _Text.of(values)
-    return messages.Text(body.context_id, body.text, **body.choices())
+    return messages.Text(body.context_id, body.text, draft=body.draft, **body.choices())
 
 
 def _parse_resume(values: Mapping[str, object]) -> messages.Resume:
@@ -132,6 +133,7 @@ _PARSERS: dict[str, _Parser] = {
     "session.start": lambda values: messages.StartSession(**_Start.of(values).choices()),
     "session.resume": _parse_resume,
     "text": _parse_text,
+    "commit": _parser_of(messages.Commit),
     "flush": _parser_of(messages.Flush),
     "end": _parser_of(messages.End),
     "cancel": _parser_of(messages.CancelRequest),
@@ -160,7 +162,7 @@ _TYPES: dict[type[messages.ServerMessage], str] = {
     messages.KeepAlive: "keepalive",
     messages.Pong: "pong",
 }
-_NOT_SENT = ("by_client", "measured")
+_NOT_SENT = ("by_client", "measured", "unspoken_text")
 # Without the lexicon, which may be long and which the client has sent.
 _TOLD_PARAMS = [name for name in SPEECH_PARAMS if name != "lexicon"]
 
@@ -184,6 +186,8 @@ def _members(value: object) -> dict[str, object]:
         members["timing"] = "measured" if all(word.measured for word in value.words) else "estimated"
         if value.previous_end_ms is None:
             del members["previous_end_ms"]
+    elif isinstance(value, messages.ContextDone) and value.draft_used is None:
+        del members["draft_used"]
     elif isinstance(value, messages.ErrorMessage):
         return {name: member for name, member in members.items() if member is not None}
     elif isinstance(value, AudioFormat) and value.codec != "opus":

@@ -15,6 +15,7 @@ from session_driver import Driver
 
 from realtime_tts.dialects.base import Dialect
 from realtime_tts.dialects.cartesia.stream import CartesiaDialect
+from realtime_tts.dialects.deepgram.flux import FluxDialect
 from realtime_tts.dialects.deepgram.stream import DeepgramDialect
 from realtime_tts.errors import InvalidRequest, Overloaded
 from realtime_tts.session.messages import CancelContext, Crashed, EndOfSegments, ReleaseContext, StartSpeech
@@ -44,15 +45,27 @@ COMMANDS = st.one_of(
     st.fixed_dictionaries({"type": st.just("Speak"), "text": TEXTS}),
     st.fixed_dictionaries({"type": st.sampled_from(["Flush", "Flush", "Clear", "Speak", "Configure"])}),
 )
+OFFSETS = st.sampled_from([{"type": "time_ms", "value": 0}, {"type": "time_ms", "value": 1e9}, {"value": -1}, 7, None])
+FLUX_COMMANDS = st.one_of(
+    COMMANDS,
+    st.fixed_dictionaries({"type": st.sampled_from(["Interrupt", "Configure"]), "speed": st.sampled_from([1, 0, "x"])}),
+    st.fixed_dictionaries({"type": st.just("Interrupt"), "playback_offset": OFFSETS}),
+)
 JUNK = st.one_of(
     st.dictionaries(st.sampled_from(["type", "text", "transcript", "context_id", "cancel"]), ANYTHING).map(json.dumps),
     ANYTHING.map(json.dumps),
     st.text(max_size=20),
     st.binary(max_size=20),
 )
-MESSAGES = {"cartesia": INPUTS.map(json.dumps), "deepgram": COMMANDS.map(json.dumps)}
+MESSAGES = {
+    "cartesia": INPUTS.map(json.dumps),
+    "deepgram": COMMANDS.map(json.dumps),
+    "flux": FLUX_COMMANDS.map(json.dumps),
+}
 EVENTS = {"chunk", "timestamps", "flush_done", "done", "error"}
 ANSWERS = {"Metadata", "Flushed", "Cleared", "Warning", "Error"}
+FLUX_ANSWERS = {"Connected", "SpeechStarted", "Flushed", "SpeechMetadata", "SpeechInterrupted", "Warning", "Error"}
+FLUX_ANSWERS |= {"ConfigureSuccess", "ConfigureFailure"}
 
 
 class Connection:
@@ -61,7 +74,8 @@ class Connection:
     def __init__(self, name: str, is_full: bool) -> None:
         self.cartesia = CartesiaDialect("r") if name == "cartesia" else None
         self.deepgram = DeepgramDialect({"sample_rate": "48000"}, "r", "starter") if name == "deepgram" else None
-        made = self.cartesia or self.deepgram
+        self.flux = FluxDialect({"sample_rate": "48000"}, "r", "starter") if name == "flux" else None
+        made = self.cartesia or self.deepgram or self.flux
         assert made is not None
         self.dialect: Dialect = made
         config = session_config(
@@ -130,14 +144,14 @@ class Connection:
         for message in messages:
             for frame in self.dialect.serialize(message):
                 if isinstance(frame, bytes):
-                    assert self.deepgram is not None
+                    assert self.cartesia is None
                 else:
                     frame.encode()
                     self._check(json.loads(frame))
 
     def _check(self, answer: dict[str, Any]) -> None:
         self.told[answer["type"]] += 1
-        assert answer["type"] in (EVENTS if self.cartesia is not None else ANSWERS)
+        assert answer["type"] in (EVENTS if self.cartesia else ANSWERS if self.deepgram else FLUX_ANSWERS)
         if (context_id := answer.get("context_id")) is not None:
             # Text for a context that is done is a mistake, of which the client is told once.
             assert self.ends.get(context_id) is None or (self.ends[context_id], answer["type"]) == ("done", "error")
@@ -149,7 +163,7 @@ class Connection:
     def end(self) -> None:
         """What is open is spoken to its end; then the socket goes."""
         self.is_full = False
-        if self.deepgram is not None:
+        if self.cartesia is None:
             self._hear('{"type":"Flush"}')
         else:
             for context_id in list(self.driver.session._contexts.open):
@@ -166,6 +180,12 @@ class Connection:
             # Each flush has one answer, unless a `Clear` took it.
             assert self.told["Flushed"] <= self.num_flushes
             assert self.told["Cleared"] or self.told["Flushed"] + self.told["Error"] >= self.num_flushes
+        elif self.flux is not None:
+            # Each turn that began has ended, unless it waited behind one that was interrupted.
+            ended = self.told["SpeechMetadata"] + self.told["SpeechInterrupted"]
+            assert self.told["SpeechStarted"] <= ended
+            assert self.flux._active is None
+            assert not self.flux._replies
         else:
             assert self.cartesia is not None
             assert not self.cartesia._contexts
@@ -179,7 +199,7 @@ STEPS = ["said"] * 30 + ["speak"] * 12 + ["wait", "wait", "fail", "fill", "junk"
 
 @st.composite
 def conversations(draw: st.DrawFn) -> tuple[str, list[str | bytes]]:
-    name = draw(st.sampled_from(["cartesia", "deepgram"]))
+    name = draw(st.sampled_from(["cartesia", "deepgram", "flux"]))
     kinds = draw(st.lists(st.sampled_from(STEPS), min_size=15, max_size=40))
     said = {"said": MESSAGES[name], "junk": JUNK}
     return name, [draw(said[kind]) if kind in said else kind for kind in kinds]
@@ -195,7 +215,7 @@ def run(name: str, steps: list[str | bytes]) -> None:
 HASTE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 
 
-@settings(max_examples=25, **HASTE)
+@settings(max_examples=35, **HASTE)
 @given(conversations())
 def test_whatever_is_said_is_answered_and_leaves_nothing(conversation: tuple[str, list[str | bytes]]) -> None:
     run(*conversation)
@@ -206,7 +226,7 @@ def test_whatever_is_said_at_length() -> None:
     """To each dialect 5,000 messages and more."""
     num_said: Counter[str] = Counter()
 
-    @settings(max_examples=1000, **HASTE)
+    @settings(max_examples=1500, **HASTE)
     @given(conversations())
     def converse(conversation: tuple[str, list[str | bytes]]) -> None:
         name, steps = conversation
@@ -214,4 +234,4 @@ def test_whatever_is_said_at_length() -> None:
         num_said[name] += sum(step not in STEPS for step in steps)
 
     converse()
-    assert min(num_said["cartesia"], num_said["deepgram"]) >= 5000
+    assert min(num_said.values()) >= 5000

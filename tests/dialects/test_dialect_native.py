@@ -20,6 +20,7 @@ from realtime_tts.session.messages import (
     CancelAcknowledged,
     CancelRequest,
     ClientMessage,
+    Commit,
     ContextCancelled,
     ContextDone,
     ContextFailed,
@@ -94,6 +95,9 @@ def serialize(message: ServerMessage) -> str | bytes:
                 ),
             ),
         ),
+        ('{"type":"text","context_id":"c","text":"a","draft":true}', Text("c", "a", draft=True)),
+        ('{"type":"commit","context_id":"c"}', Commit("c")),
+        ('{"type":"commit","context_id":"c","text":"a"}', Commit("c", "a")),
         ('{"type":"flush","context_id":"c"}', Flush("c")),
         ('{"type":"flush","context_id":"c","flush_id":"f"}', Flush("c", "f")),
         ('{"type":"end","context_id":"c"}', End("c")),
@@ -278,7 +282,7 @@ LIMITS = session_config().limits
                 "type": "session.resumed",
                 "session_id": "s",
                 "contexts": [{"context_id": "c", "state": "open", "number": 1, "received_chars": 12, "ended": True,
-                              "num_flushes": 2}],
+                              "num_flushes": 2, "draft": False}],
             },
         ),
         (
@@ -299,6 +303,11 @@ LIMITS = session_config().limits
         (
             Flushed("c", 2, None, 20.0),
             {"type": "flushed", "context_id": "c", "sequence": 2, "flush_id": None, "audio_ms": 20},
+        ),
+        (
+            ContextDone("c", 3, 20.0, 5, 3.0, draft_used=True),
+            {"type": "context.done", "context_id": "c", "sequence": 3, "audio_ms": 20, "characters": 5,
+             "ttfa_ms": 3, "draft_used": True},
         ),
         (
             ContextDone("c", 3, 20.0, 5, None),

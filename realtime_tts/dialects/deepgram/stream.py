@@ -7,7 +7,7 @@ Messages do not name a context. The text up to a `Flush` is one context; context
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.base import Habits
@@ -38,12 +38,13 @@ class DeepgramDialect:
     """
 
     habits = Habits(in_turn=True, refusals_are_final=True, needs_audio=True, min_idle_s=_HOUR_S)
+    kinds: tuple[str, ...] = ("Speak", "Flush", "Clear", "Close")  # types of a client's messages, each with its reader
 
     def __init__(self, query: Mapping[str, str], request_id: str, model: str, split: Split = unsplit) -> None:
         self.subprotocol = KEYS.schemes[0]
         self._voice, adapter = split(query.get("model"))
         self._audio, self._params = read_raw_format(query), read_params(query) | given(adapter=adapter)
-        self._metadata = _render(
+        self._metadata = render(
             "Metadata", request_id=request_id, model_name=model, model_version=model, model_uuid=model_uuid(model)
         )
         self._turn = 1  # number of the current turn, whose text is arriving
@@ -62,9 +63,9 @@ class DeepgramDialect:
             raise InvalidMessage("a message is a text frame")
         values = load_object(frame, max_bytes)
         kind = values.get("type")
-        if not isinstance(kind, str) or kind not in _READERS:
-            raise InvalidMessage(f"type is one of {', '.join(_READERS)}", field="type")
-        return list(_READERS[kind](self, values))
+        if kind not in self.kinds:
+            raise InvalidMessage(f"type is one of {', '.join(self.kinds)}", field="type")
+        return list(getattr(self, f"_read_{str(kind).lower()}")(values))
 
     def _read_speak(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         text = SpeechBody.of(values).text
@@ -101,14 +102,14 @@ class DeepgramDialect:
             return list(message.packets.payloads)
         if isinstance(message, messages.ContextDone):
             self._num_flushed += 1
-            return [_render("Flushed", sequence_id=self._num_flushed - 1)]
+            return [render("Flushed", sequence_id=self._num_flushed - 1)]
         if isinstance(message, messages.CancelAcknowledged) and message.context_id is None:
             self._num_cleared += 1
-            return [_render("Cleared", sequence_id=self._num_cleared - 1)]
+            return [render("Cleared", sequence_id=self._num_cleared - 1)]
         if isinstance(message, messages.KeepAlive):
             return [self._metadata]
         if isinstance(message, messages.WarningMessage):
-            return [_render("Warning", **_both_names("warn", message.code, message.message))]
+            return [render("Warning", **_both_names("warn", message.code, message.message))]
         if isinstance(message, messages.ErrorMessage | messages.ContextFailed):
             return self._render_error(message)
         return []
@@ -120,20 +121,13 @@ class DeepgramDialect:
             self._last_failed = message.context_id
             if message.context_id == str(self._turn):
                 self._is_over = True
-        return [_render("Error", **_both_names("err", message.code, message.message))]
+        return [render("Error", **_both_names("err", message.code, message.message))]
 
-
-_READERS: dict[str, Callable[[DeepgramDialect, Mapping[str, object]], Iterable[messages.ClientMessage]]] = {
-    "Speak": DeepgramDialect._read_speak,
-    "Flush": DeepgramDialect._read_flush,
-    "Clear": DeepgramDialect._read_clear,
-    "Close": DeepgramDialect._read_close,
-}
 
 # ---- rendering -----------------------------------------------------------------------------------------------------
 
 
-def _render(kind: str, **fields: object) -> str:
+def render(kind: str, **fields: object) -> str:
     return dump_json({"type": kind, **fields})
 
 

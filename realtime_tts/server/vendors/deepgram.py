@@ -5,10 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response, WebSocket
 from pydantic import Field
 
+from realtime_tts.dialects.deepgram.flux import FluxDialect
 from realtime_tts.dialects.deepgram.requests import KEYS, DeepgramError, SpeechBody, deepgram_problem, parse_speech
 from realtime_tts.dialects.deepgram.stream import DeepgramDialect, model_uuid
 from realtime_tts.dialects.json_input import Body, Integer
 from realtime_tts.errors import RealtimeTTSError
+from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.browser_tokens import make_plain_token
 from realtime_tts.server.http.problems import request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, problems, read_json, takes
@@ -39,10 +41,19 @@ _REQUEST: JsonObject = {
 
 @router.websocket("/v1/speak")
 async def socket(websocket: WebSocket, gateway: AnyGateway) -> None:
+    await _serve(websocket, gateway, DeepgramDialect)
+
+
+@router.websocket("/v2/speak")
+async def flux_socket(websocket: WebSocket, gateway: AnyGateway) -> None:
+    await _serve(websocket, gateway, FluxDialect)
+
+
+async def _serve(websocket: WebSocket, gateway: Gateway, kind: type[DeepgramDialect]) -> None:
     id_ = request_id(websocket.scope)
 
     def make_dialect() -> DeepgramDialect:
-        dialect = DeepgramDialect(websocket.query_params, id_, gateway.catalogue.ready.model, gateway.adapters.split)
+        dialect = kind(websocket.query_params, id_, gateway.catalogue.ready.model, gateway.adapters.split)
         offered = websocket.scope.get("subprotocols", [])
         dialect.subprotocol = next((name for name in offered if name in KEYS.schemes), dialect.subprotocol)
         return dialect
@@ -50,6 +61,9 @@ async def socket(websocket: WebSocket, gateway: AnyGateway) -> None:
     await serve_stream(websocket, gateway, make_dialect, headers={"dg-request-id": id_})
 
 
+@_http.post(
+    "/v2/speak", summary="Speak a text; the answer is the audio", response_class=Response, openapi_extra=_REQUEST
+)
 @_http.post(
     "/v1/speak", summary="Speak a text; the answer is the audio", response_class=Response, openapi_extra=_REQUEST
 )

@@ -16,9 +16,19 @@ from deepgram import AsyncDeepgramClient, DeepgramClient
 from deepgram.core.api_error import ApiError
 from deepgram.environment import DeepgramClientEnvironment
 from deepgram.speak.v1.types import SpeakV1Flushed, SpeakV1Metadata, SpeakV1Text
+from deepgram.speak.v2.types import (
+    SpeakV2Configure,
+    SpeakV2Error,
+    SpeakV2Interrupt,
+    SpeakV2InterruptPlaybackOffset,
+    SpeakV2Speak,
+    SpeakV2SpeechInterrupted,
+    SpeakV2SpeechMetadata,
+)
 from livekit.agents import APIStatusError
 from livekit.plugins import deepgram
 from pipecat.frames.frames import InterruptionFrame
+from pipecat.services.deepgram.flux.tts import DeepgramFluxTTSService
 from pipecat.services.deepgram.tts import DeepgramHttpTTSService, DeepgramTTSService
 from vendor_gateways import API_KEY, gateway_figure, until_working
 
@@ -273,3 +283,83 @@ async def test_pipecat_over_http(fake_gateway: str, keyed_gateway: str, full_gat
                 await talk.say(TEXT)
                 await talk.until(lambda: talk.errors)
                 assert f"HTTP {status}" in talk.errors[0].error
+
+
+# ---- Flux, the second WebSocket -----------------------------------------------------------------------------------
+
+
+async def receive_turn(socket: Any) -> tuple[bytes, Any]:
+    """Audio up to the message that ends a turn, and that message."""
+    pcm = b""
+    while True:
+        message = await asyncio.wait_for(socket.recv(), 60)
+        assert not isinstance(message, SpeakV2Error), message
+        if isinstance(message, SpeakV2SpeechMetadata | SpeakV2SpeechInterrupted):
+            return pcm, message
+        pcm += message if isinstance(message, bytes) else b""
+
+
+async def test_flux_sdk_speaks_is_interrupted_and_goes_on(fake_gateway: str) -> None:
+    client = AsyncDeepgramClient(api_key="any", environment=environment(fake_gateway))
+    async with client.speak.v2.connect(model="flux-haley-en", sample_rate=24_000) as socket:
+        for token in TOKENS:
+            await socket.send_speak(SpeakV2Speak(text=token))
+        await socket.send_flush()
+        pcm, ended = await receive_turn(socket)
+        assert len(pcm) == ended.audio_duration_ms * BYTES_PER_S / 1000 >= LAST_S * BYTES_PER_S
+        begin_ms = ended.audio_duration_ms
+        await socket.send_configure(SpeakV2Configure(speed=1.5))
+        await socket.send_speak(SpeakV2Speak(text=LONG))
+        await until_working(fake_gateway, True)
+        offset = SpeakV2InterruptPlaybackOffset(value=begin_ms + 400)
+        await socket.send_interrupt(SpeakV2Interrupt(playback_offset=offset))
+        _, interrupted = await receive_turn(socket)
+        assert isinstance(interrupted, SpeakV2SpeechInterrupted)
+        assert (interrupted.text_spoken or "") + (interrupted.text_remaining or "") == LONG
+        await until_working(fake_gateway, False)
+        await socket.send_speak(SpeakV2Speak(text="Next."))
+        await socket.send_close()
+        assert 0 < len((await receive_turn(socket))[0]) < 0.7 * BYTES_PER_S
+        assert (await asyncio.wait_for(socket.recv(), 60)).type == "SessionMetadata"
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_flux_of_livekit(fake_gateway: str, keyed_gateway: str, ended: bool) -> None:
+    async with livekit_turns.plugin(deepgram.TTSv2, base_url=fake_gateway + "/v2/speak", api_key="any") as tts:
+        assert (await livekit_turns.speak(tts, TOKENS, livekit_turns.TOKEN_EVERY_S)).seconds >= LAST_S
+        assert (await livekit_turns.whole(tts, TEXT)).seconds >= LAST_S
+        async with livekit_turns.interrupted(tts, LONG, ended):
+            await until_working(fake_gateway, True)
+        assert 0 < (await livekit_turns.speak(tts, ["Next."])).seconds < 0.7
+        await until_working(fake_gateway, False)
+    async with livekit_turns.plugin(deepgram.TTSv2, base_url=keyed_gateway + "/v2/speak", api_key="wrong") as tts:
+        with pytest.raises(APIStatusError) as refused:
+            await livekit_turns.speak(tts, TOKENS)
+    assert refused.value.status_code == 401
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_flux_of_pipecat(fake_gateway: str, ended: bool) -> None:
+    address = fake_gateway.replace("http", "ws", 1) + "/v2/speak"
+    settings = DeepgramFluxTTSService.Settings(voice="flux-haley-en")
+    async with pipecat_turns.talking(DeepgramFluxTTSService(api_key="any", url=address, settings=settings)) as talk:
+        await talk.begin()
+        await talk.write(LONG)
+        if ended:
+            await talk.end()
+        await talk.until_audio()
+        await until_working(fake_gateway, True)
+        await talk.interrupt()
+        await until_working(fake_gateway, False)
+        await talk.until(lambda: talk.of(InterruptionFrame))
+        heard = len(talk.pcm)
+        await talk.begin()
+        await talk.write("Next.")
+        await talk.end()
+        await talk.until_stopped()
+        assert 0 < len(talk.pcm) - heard < 0.7 * BYTES_PER_S
+        await talk.begin()
+        await talk.write(*TOKENS, every_s=0.01)
+        await talk.end()
+        await talk.until(lambda: len(talk.pcm) - heard >= LAST_S * BYTES_PER_S)
+        assert talk.errors == []

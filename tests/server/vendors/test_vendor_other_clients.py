@@ -75,7 +75,7 @@ def test_cartesias_oldest_clients_want_voices_in_a_list(bearer: httpx.Client) ->
 def test_voices_are_told_apart_by_their_owner_and_by_what_is_searched(elevenlabs: httpx.Client) -> None:
     """The form's files may have the name that older clients give them."""
     labels = '{"language": "de", "consent": "true"}'
-    files = {"files[]": ("a.wav", wav(said("slt")))}
+    files = {"files[]": ("a.wav", wav(said("heart")))}
     made = elevenlabs.post("/v1/voices/add", data={"name": "Anna", "labels": labels}, files=files)
     assert made.status_code == 200, made.text
     voice_id = made.json()["voice_id"]

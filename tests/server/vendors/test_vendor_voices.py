@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("decodings")
 
 @pytest.fixture(scope="module")
 def recording() -> bytes:
-    return wav(said("slt"))
+    return wav(said("heart"))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,158 @@
+"""LiveKit Inference: the WebSocket of `livekit.agents.inference.TTS`, all messages as JSON.
+
+Messages do not name a context. The `input_transcript`s up to a `session.flush` are one context; contexts are spoken one
+after the other, and `done` or `error` ends each. There is no message to interrupt: clients close the connection.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from realtime_tts.audio.codecs import AudioFormat
+from realtime_tts.contract.speech_params import given
+from realtime_tts.dialects.base import Habits
+from realtime_tts.dialects.cartesia.events import WordTimes
+from realtime_tts.dialects.json_input import Body, Integer, dump_json, load_object
+from realtime_tts.errors import InvalidMessage, RealtimeTTSError, UnsupportedAudioFormat
+from realtime_tts.session import messages
+
+_ENCODING, _FRAME_MS = "pcm_s16le", 40
+_SESSION_S = 300.0  # for which clients keep a connection
+
+
+def inference_problem(error: RealtimeTTSError, request_id: str) -> tuple[int, dict[str, str]]:
+    """Return the status and the body of a refused handshake."""
+    return error.http_status, {**_error(error.code, error.message), "request_id": request_id}
+
+
+class _Extra(Body):
+    """Options of the client's `extra_kwargs`; those of other services are ignored."""
+
+    add_timestamps: bool = False
+    speed: float | str | None = None
+    volume: float | None = None
+
+
+class _Choices(Body):
+    voice: str | None = None
+    language: str | None = None
+
+
+def _number(value: object) -> object:
+    """Return an integer that was sent as a string as a number."""
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
+
+
+class _Create(_Choices):
+    encoding: str = _ENCODING
+    sample_rate: Annotated[Integer, BeforeValidator(_number)] = 24_000
+    extra: _Extra = Field(default_factory=_Extra)
+
+
+class _Input(Body):
+    transcript: str
+    generation_config: _Choices = Field(default_factory=_Choices)
+    extra: _Extra = Field(default_factory=_Extra)
+
+
+class InferenceDialect:
+    """One socket of `/v1/tts`."""
+
+    subprotocol = None
+    habits = Habits(in_turn=True, refusals_are_final=True, needs_audio=True, min_idle_s=_SESSION_S)
+    welcome = ()
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = session_id
+        self._audio = AudioFormat(_ENCODING, 24_000, _FRAME_MS)
+        self._defaults = _Create()
+        self._turn = 1  # number of the current turn, whose text is arriving
+        self._is_open = self._is_over = False  # state of the current turn
+        self._failed = ""  # context id of the last turn that failed
+        self._times: dict[str, WordTimes] = {}  # by context id: open turns whose words are reported
+
+    # ---- from the client -----------------------------------------------------------------------------------------
+
+    def parse(self, frame: str | bytes, max_bytes: int) -> list[messages.ClientMessage]:
+        values = load_object(frame, max_bytes)
+        readers = {
+            "session.create": self._read_create,
+            "input_transcript": self._read_input,
+            "session.flush": self._read_flush,
+        }
+        kind = values.get("type")
+        if not isinstance(kind, str) or kind not in readers:
+            raise InvalidMessage(f"type is one of {', '.join(readers)}", field="type")
+        return list(readers[kind](values))
+
+    def _read_create(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
+        wanted = _Create.of(values)
+        if wanted.encoding != _ENCODING:
+            raise UnsupportedAudioFormat(f"encoding must be {_ENCODING}", field="encoding")
+        self._audio, self._defaults = AudioFormat(_ENCODING, wanted.sample_rate, _FRAME_MS), wanted
+        return [messages.Ping()]
+
+    def _read_input(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
+        input_ = _Input.of(values)
+        return [] if self._is_over else [self._text(input_)]
+
+    def _read_flush(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
+        if self._is_over:
+            self._begin_turn()
+            return []  # the error was its answer
+        opening = [] if self._is_open else [self._text(_Input(transcript=""))]
+        end = messages.End(str(self._turn))
+        self._begin_turn()
+        return [*opening, end]
+
+    def _text(self, input_: _Input) -> messages.Text:
+        context_id, chosen, extra = str(self._turn), input_.generation_config, input_.extra
+        if not self._is_open and (extra.add_timestamps or self._defaults.extra.add_timestamps):
+            self._times[context_id] = WordTimes()
+        self._is_open = True
+        speed = extra.speed if isinstance(extra.speed, float) else None
+        params = given(speed=speed, volume=extra.volume, language=chosen.language or self._defaults.language)
+        return messages.Text(context_id, input_.transcript, chosen.voice or self._defaults.voice, self._audio, params)
+
+    def _begin_turn(self) -> None:
+        self._turn += 1
+        self._is_open = self._is_over = False
+
+    # ---- to the client -------------------------------------------------------------------------------------------
+
+    def serialize(self, message: messages.ServerMessage) -> list[str]:
+        if isinstance(message, messages.AudioPackets):
+            encoded = (base64.b64encode(payload).decode("ascii") for payload in message.packets.payloads)
+            return [self._render("output_audio", audio=audio) for audio in encoded]
+        if isinstance(message, messages.Words) and (times := self._times.get(message.context_id)) is not None:
+            placed = times.apart(message.words)
+            words = [{"word": word.text, "start": word.start_ms / 1000, "end": word.end_ms / 1000} for word in placed]
+            return [self._render("output_alignment", words=words)] if words else []
+        if isinstance(message, messages.ContextDone):
+            self._times.pop(message.context_id, None)
+            return [self._render("done")]
+        if isinstance(message, messages.Pong | messages.KeepAlive):  # a message that clients accept at any time
+            return [self._render("session.created")]
+        if isinstance(message, messages.ErrorMessage | messages.ContextFailed):
+            return self._render_error(message.context_id, message.code, message.message)
+        return []
+
+    def _render_error(self, context_id: str | None, code: str, text: str) -> list[str]:
+        if context_id is not None:
+            if context_id == self._failed:
+                return []
+            self._failed = context_id
+            self._times.pop(context_id, None)
+            self._is_over = self._is_over or context_id == str(self._turn)
+        return [self._render(**_error(code, text))]
+
+    def _render(self, type: str, **fields: Any) -> str:  # noqa: A002 - the protocol's own name
+        return dump_json({"type": type, "session_id": self._session_id, **fields})
+
+
+def _error(code: str, text: str) -> dict[str, str]:
+    return {"type": "error", "code": code, "message": text}
