@@ -35,7 +35,7 @@ from livekit.plugins import realtime_tts
 
 from benchmarks.recognition import Recogniser
 
-VOICE = "rms"  # of the starter's voices the one that pocketsphinx understands best
+VOICE = "michael"  # of the starter's voices the one that pocketsphinx understands best
 MAX_ERROR_RATE = 0.3  # pocketsphinx errs on every voice; theirs, for Deepgram, is 0.2
 OTHERS = (
     *("aws", "azure", "bland", "cartesia", "deepgram", "elevenlabs", "fishaudio", "google", "groq", "hume", "inworld"),

@@ -55,6 +55,10 @@ class TextCounts(Message):
     babbles: int = 0  # segments whose sound continued after the end of the text
     skips: int = 0  # stretches of text that were skipped
     repeats: int = 0  # stretches of text that were repeated
+    stuck: int = 0  # times that sound went on without the text
+    skips_mended: int = 0  # the same, found in time: the speech was cut before it was sent, and said again
+    repeats_mended: int = 0
+    stuck_mended: int = 0
 
 
 # ---- gateway → worker --------------------------------------------------------------------------------------------
@@ -90,6 +94,9 @@ class Generate(Message):
     speed: float = 1.0  # tempo factor of later playback; playback positions are in the listener's time
     final: bool = True  # False: the text is a beginning, and `Extend` brings more of it
     openings: bool = False  # a context's first request may be sent from memory, and is kept there
+    draft: bool = (
+        False  # makes what the context may begin with, in idle time; ended by its first request; never answered
+    )
     max_chars: int | None = None  # longest that an open text may become; None: the policy's `max_segment_chars`
 
 
@@ -255,6 +262,7 @@ class Done(TextCounts):
     request_id: str
     finish_reason: str
     num_patches: int = 0
+    num_remembered: int = 0  # patches sent from memory, the first ones
     num_samples: int = 0
     prefill_positions: int = 0
     cached_positions: int = 0
@@ -331,7 +339,8 @@ class Stats(TextCounts):
     stream_ms: float = 0.5
     position_ms: float = 0.02
     opening_hits: int = 0  # contexts that began with speech from memory
-    opening_bytes: int = 0  # memory of openings
+    draft_hits: int = 0  # contexts that began with their draft
+    opening_bytes: int = 0  # memory of openings and drafts
     num_clients: int = 0  # gateways that are connected to it
     leaving: bool = False  # it ends once its contexts are closed, and takes no new ones
     rss_bytes: int = 0

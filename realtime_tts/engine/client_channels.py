@@ -211,7 +211,7 @@ class ClientChannels:
     def _receive(self, client: _Client, message: frames.Message) -> None:
         if isinstance(message, frames.Generate):
             request, context = client.name(message.request_id), client.name(message.context_id)
-            if request not in self._requests:
+            if request not in self._requests and not message.draft:
                 self._requests[request] = _Request(client, message.request_id, context)
                 client.working[context] += 1
                 self._load_changed()

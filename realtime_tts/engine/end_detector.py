@@ -1,4 +1,4 @@
-"""Judgement of a stream's end by its place in the text, and detection of words left out or repeated. Pure.
+"""Judgement of a stream's end by its place in the text. Pure.
 
 The stop head signals the end of speech, the text head the place in the text. Either may be wrong: a stop that never
 comes is babble, one that comes too soon cuts words off. docs/internals/model.md has the measurements behind them.
@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, TypedDict
 
-END_CHARS = 2.0  # a position that close to the end counts as the end
+from realtime_tts.engine.proofreader import Finding, Proofreader
+
 LAST_S = 0.4  # audio after reaching the end that still belongs to the text
 FADED_SHARE = 0.7  # of the usual mass on the text: with less, the head looks elsewhere
 MAX_FADED_S = 0.5  # at the end
 MAX_END_S, LAST_CHAR_S = 1.2, 0.16  # at the end, wherever the head looks; and for each character of the last token
 MIN_LEFT_CHARS = 4.0  # a stop that leaves more than that cuts a word off
 PATIENCE_S = 0.9  # time in which that much must be spoken; otherwise the stop was right
-SKIP_CHARS = 12.0  # forward from one patch to the next
-REPEAT_CHARS, REPEAT_S = 2.0, 0.4  # backward, and for how long
 AUDIBLE_SHARE = 1e-4  # of the loudest patch's power: 40 dB below it
 BABBLE_S = 0.5  # audible at the end: less is the last sound
 
@@ -45,15 +44,20 @@ class TextFaults(TypedDict):
     babbles: int
     skips: int
     repeats: int
+    stuck: int
+    skips_mended: int
+    repeats_mended: int
+    stuck_mended: int
 
 
-AUDIBLE_FAULTS: Final = ("babbles", "skips", "repeats")
+AUDIBLE_FAULTS: Final = ("babbles", "skips", "repeats", "stuck")
 
 
 class EndDetector:
     """Judgement of one segment.
 
-    num_sound: number of leading patches that are not after the text.
+    num_sound: number of leading patches that are not after the text. proofreader: follows the position. finding: the
+    fault that the last patch has proved, which counts as heard unless it is mended.
 
     Args:
         reach: minimum share of the text that positions reach when all is spoken. Text beyond it does not count against
@@ -62,12 +66,13 @@ class EndDetector:
     """
 
     def __init__(self, reach: float, patch_s: float) -> None:
-        self.faults = TextFaults(ends_cut=0, ends_continued=0, babbles=0, skips=0, repeats=0)
+        self.faults = dict.fromkeys(TextFaults.__annotations__, 0)
         self.num_sound = 0
-        self._reach, self._patch_s = reach, patch_s
-        # A single reading may be anywhere; a position reached by two in a row is certain.
-        self._last = self._certain = 0.0
-        self._behind_s = 0.0
+        self.proofreader = Proofreader(patch_s)
+        self.finding: Finding | None = None
+        self._mended_until = 0  # number of patches when speech was last cut, for the fault counted as `_mended`
+        self._mended = ""
+        self._reach, self.patch_s = reach, patch_s
         self._mass_sum, self._num_masses = 0.0, 0  # before the end
         self._loudest = 0.0
         self._at_end_s = self._faded_s = self._audible_s = 0.0
@@ -82,14 +87,21 @@ class EndDetector:
             may_stop: whether it counts: all of the text is known and read, and the first patches are made.
         """
         looks_here = self._num_masses == 0 or heard.mass >= FADED_SHARE * self._mass_sum / self._num_masses
-        is_at_end = self._follow(heard, looks_here)
         self._loudest = max(self._loudest, heard.power)
+        sounds = heard.power > AUDIBLE_SHARE * self._loudest
+        self.finding = self.proofreader.observe(heard.position, end=heard.end, looks_here=looks_here, sounds=sounds)
+        if self.finding is not None:
+            self.faults[self.finding.fault] += 1
+            if self.finding.num_good < self._mended_until:  # the same once more
+                self.faults[self._mended] -= 1
+                self._mended_until = 0
+        is_at_end = self.proofreader.is_at_end
         if not is_at_end:
             self._mass_sum, self._num_masses = self._mass_sum + heard.mass, self._num_masses + 1
         elif may_stop:
-            self._at_end_s += self._patch_s
-            self._faded_s += self._patch_s * (not looks_here)
-            self._audible_s += self._patch_s * (heard.power > AUDIBLE_SHARE * self._loudest)
+            self._at_end_s += self.patch_s
+            self._faded_s += self.patch_s * (not looks_here)
+            self._audible_s += self.patch_s * sounds
             self.faults["babbles"] = int(self._audible_s > BABBLE_S)
         if self._at_end_s < LAST_S:
             self.num_sound += 1
@@ -100,16 +112,15 @@ class EndDetector:
             return True
         return self._ends(heard, looks_here, stop)
 
-    def _follow(self, heard: PatchReading, looks_here: bool) -> bool:
-        """Update the position. Return whether the speech has come to the end of its text, which is final."""
-        certain = max(self._certain, min(self._last, heard.position))
-        self.faults["skips"] += certain - self._certain >= SKIP_CHARS
-        self._last, self._certain = heard.position, certain
-        is_at_end = certain >= max(heard.end - END_CHARS, heard.end / 2)
-        is_behind = looks_here and not is_at_end and heard.position < certain - REPEAT_CHARS
-        was_behind_s, self._behind_s = self._behind_s, self._behind_s + self._patch_s if is_behind else 0.0
-        self.faults["repeats"] += was_behind_s <= REPEAT_S < self._behind_s
-        return is_at_end
+    def mend(self, finding: Finding, num_patches: int) -> None:
+        """Go back to the first `num_patches`, which are before the end: those after them are made again."""
+        self._mended, self._mended_until = f"{finding.fault}_mended", len(self.proofreader.places)
+        self.faults[finding.fault] -= 1
+        self.faults[self._mended] += 1
+        self.proofreader.rewind(num_patches)
+        self.num_sound = min(self.num_sound, num_patches)
+        self._at_end_s = self._faded_s = self._audible_s = 0.0
+        self.faults["babbles"], self._doubted_at = 0, None
 
     def _ends(self, heard: PatchReading, looks_here: bool, stop: bool) -> bool:
         """Return whether to stop: at this patch's stop, or at an earlier overruled one that nothing has disproved."""
@@ -118,7 +129,7 @@ class EndDetector:
             self._doubted_at = None
             return stop
         if self._doubted_at is not None:
-            self._doubted_s += self._patch_s
+            self._doubted_s += self.patch_s
             if heard.furthest < self._doubted_at + MIN_LEFT_CHARS:
                 return self._doubted_s > PATIENCE_S
             self._doubted_at = None

@@ -25,7 +25,8 @@ from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.end_detector import AUDIBLE_FAULTS, PatchReading, TextFaults
 from realtime_tts.engine.opening_list import OpeningList
-from realtime_tts.engine.openings import MAX_OPENING_S, OpeningPlace, Openings
+from realtime_tts.engine.openings import MAX_DRAFT_S, MAX_OPENING_S, OpeningPlace, Openings
+from realtime_tts.engine.proofreader import Fault, Finding
 from realtime_tts.engine.runtime.layout import StepLayout
 from realtime_tts.engine.runtime.outputs import SentOutputs, StepAudio, TextReading
 from realtime_tts.engine.runtime.runner import ModelRunner, StepResult
@@ -59,6 +60,7 @@ logger = logging.getLogger(__name__)
 _OOM_LIMIT, _OOM_WINDOW_S = 3, 60.0
 _NAP_S = 0.001  # interval of the checks whether a step is over
 _LEAD_RATE = 0.05  # rate at which an unused lead shrinks
+_DRAFT = "/draft"  # added to a context's id for its draft's
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class Engine:
             bank=bank,
         )
         self.scheduler = Scheduler(config, self._prepare, remembered=self._remembered)
-        self._openings = self._no_openings()
+        self._openings, self._drafts = self._memory_for(MAX_OPENING_S), self._memory_for(MAX_DRAFT_S)
         self.listed = OpeningList()
         self._prefixes = CachedPrefixes(self.scheduler.pool)
         self.voices = EngineVoiceCache(loaded)
@@ -121,6 +123,10 @@ class Engine:
         self.emit, self._clock = emit, clock
         self._inbox: queue.SimpleQueue[frames.Message | AdapterWeights] = queue.SimpleQueue()
         self._segments: dict[str, EngineSegment] = {}
+        self._keeping: dict[str, EngineSegment] = {}  # with patches kept back
+        self._head_follows = False  # the text head has followed a whole text; a head that does not, mends nothing
+        self._looks_at_s = 0.0  # when these are looked at again
+        self._faulty: list[tuple[EngineSegment, Finding]] = []  # faults found in the current step
         self._flight: _Flight | None = None  # a step that was launched before the previous one was accounted for
         self._over_s: float | None = None  # end of the last step, if streams have waited for the next one since then
         self._lead_s = 0.0  # time to lay out and launch a step
@@ -142,6 +148,7 @@ class Engine:
             EngineOutOfMemory: for the third time within a minute; the worker must be restarted.
         """
         self._handle_messages()
+        self._send_due()
         self._speak_listed()
         if news := self._prefixes.news(self._clock()):
             self.emit(frames.Prefixes(*news))
@@ -175,6 +182,10 @@ class Engine:
         flags = self._send_audio(result, flight.segments)
         for finished in self.scheduler.finish_step(flight.plan, flags, now, elapsed_s):
             self._end(finished)
+        while self._faulty:
+            segment, finding = self._faulty.pop()
+            if self._segments.get(segment.message.request_id) is segment:
+                self._mend(segment, finding, now)
 
     def _launch_next(self, flight: _Flight) -> float | None:
         """Launch the next step while the device computes one, so that it is never idle. This is done as late as
@@ -234,12 +245,16 @@ class Engine:
         self._step_times_s.clear()
         cost = StepCost(*self.scheduler.cost.weights)
         self.scheduler = Scheduler(self.config, self._prepare, cost, self._remembered)
-        self._openings = self._no_openings()
+        self._openings, self._drafts = self._memory_for(MAX_OPENING_S), self._memory_for(MAX_DRAFT_S)
         self._prefixes = CachedPrefixes(self.scheduler.pool)
 
     def idle_s(self) -> float | None:
         """Return, after a `step` without work, the seconds until there may be some; None: not before a message."""
-        return self.scheduler.next_wakeup_s(self._clock())
+        now = self._clock()
+        wakeups_s = [max(self._spare_s(each, now), self._looks_at_s - now) for each in self._keeping.values()]
+        if (wakeup_s := self.scheduler.next_wakeup_s(now)) is not None:
+            wakeups_s.append(wakeup_s)
+        return max(0.0, min(wakeups_s)) if wakeups_s else None
 
     @property
     def is_idle(self) -> bool:
@@ -255,7 +270,8 @@ class Engine:
 
     def _handle(self, message: frames.Message | AdapterWeights) -> None:
         if isinstance(message, frames.Generate):
-            self._submit(message)
+            self._end_draft(message.context_id)
+            self._submit(_draft_of(message, self._drafts.max_patches) if message.draft else message)
         elif isinstance(message, frames.Extend):
             self._extend(message)
         elif isinstance(message, frames.Cancel):
@@ -264,6 +280,7 @@ class Engine:
         elif isinstance(message, frames.CloseContext):
             for finished in self.scheduler.close_context(message.context_id):
                 self._end(finished)
+            self._end_draft(message.context_id)
             self.continuity.forget(message.context_id)
         elif isinstance(message, frames.Playback):
             self.scheduler.playback(message.context_id, message.played_ms / 1000, message.paused, self._clock())
@@ -298,19 +315,30 @@ class Engine:
                 message, self.loaded, self.voices, self.adapters, self.continuity, self.config.patch_s
             )
             if segment is None:  # nothing in the text can be spoken
-                self.emit(frames.Done(message.request_id, FinishReason.STOP.value))
+                self._tell(message, frames.Done(message.request_id, FinishReason.STOP.value))
                 return
-            begins = message.openings and not self.scheduler.has_context(message.context_id)
+            begins = not self.scheduler.has_context(message.context_id)
             self.scheduler.add(segment.request, self._clock())
         except Exception as error:  # one unusual text must not end all other streams
-            self.emit(
-                frames.Failed(message.request_id, *refusal(error, RealtimeTTSError("the request could not be taken")))
-            )
+            reason = refusal(error, RealtimeTTSError("the request could not be taken"))
+            self._tell(message, frames.Failed(message.request_id, *reason))
             return
         self._segments[message.request_id] = segment
         if begins:
-            segment.opening, segment.request.may_recall = self._place(segment, is_listed), True
+            segment.opening = self._place(segment, is_ahead=is_listed or message.draft)
+        if segment.opening is not None and not message.draft:
+            segment.request.may_recall = True
             self._recall()
+
+    def _end_draft(self, context_id: str) -> None:
+        """End a context's draft; what was made of it stays in memory."""
+        for finished in self.scheduler.close_context(context_id + _DRAFT):
+            self._end(finished)
+
+    def _tell(self, message: frames.Generate, answer: frames.Message) -> None:
+        """Send an answer to a request; a draft gets none."""
+        if not message.draft:
+            self.emit(answer)
 
     def _extend(self, message: frames.Extend) -> None:
         segment = self._segments.get(message.request_id)
@@ -338,11 +366,11 @@ class Engine:
 
     # ---- openings ------------------------------------------------------------------------------------------------
 
-    def _no_openings(self) -> Openings:
-        return Openings(self.config.max_opening_bytes, math.ceil(MAX_OPENING_S / self.config.patch_s))
+    def _memory_for(self, audio_s: float) -> Openings:
+        return Openings(self.config.max_opening_bytes, math.ceil(audio_s / self.config.patch_s))
 
-    def _place(self, segment: EngineSegment, is_listed: bool) -> OpeningPlace:
-        """Return the place of a context's first segment among the openings."""
+    def _place(self, segment: EngineSegment, *, is_ahead: bool) -> OpeningPlace | None:
+        """Return the place of a context's first segment among the drafts, or else among the openings if it has one."""
         message, voice = segment.message, segment.voice
         sound = (
             self.loaded.name,
@@ -353,7 +381,13 @@ class Engine:
             message.encoding,
         )
         tenants = dict.fromkeys((message.tenant,) if voice.is_added else (message.tenant, ""))
-        return OpeningPlace(tuple(prefix_root(tenant, *sound) for tenant in tenants), voice.voice_id, is_listed)
+        roots = tuple(prefix_root(tenant, *sound) for tenant in tenants)
+        place = OpeningPlace(roots, voice.voice_id, is_ahead, message.draft)
+        place.is_draft = message.draft or self._drafts.begins(place, segment.text)
+        return place if place.is_draft or message.openings else None
+
+    def _memory_of(self, place: OpeningPlace) -> Openings:
+        return self._drafts if place.is_draft else self._openings
 
     def _speak_listed(self) -> None:
         """Begin with the next listed opening. One that is in memory to its end needs no step."""
@@ -388,7 +422,7 @@ class Engine:
         """Send a request's next patch from memory and return its flags; None: it is not there."""
         segment = self._segments[request.request_id]
         assert segment.opening is not None
-        remembered = self._openings.next(segment.opening, segment.read_text)
+        remembered = self._memory_of(segment.opening).next(segment.opening, segment.read_text)
         return remembered and self._send_patch(segment, remembered.audio, StepFlags(remembered.stop))
 
     # ---- inputs --------------------------------------------------------------------------------------------------
@@ -448,6 +482,7 @@ class Engine:
 
     def _remove_voice(self, message: frames.RemoveVoice) -> None:
         self._openings.forget_voice(message.voice_id)
+        self._drafts.forget_voice(message.voice_id)
         if voice := self.voices.remove(message.voice_id):
             self.scheduler.pool.forget_hashes(voice.hashes)
 
@@ -483,7 +518,7 @@ class Engine:
             if segment is None or segment is not segments[name] or not flag.finite:
                 continue
             if segment.opening is not None and not segment.voice.is_removed:
-                self._openings.keep(segment.opening, segment.read_text, audio, flag.stop)
+                self._memory_of(segment.opening).keep(segment.opening, segment.read_text, audio, flag.stop)
             flags[name] = self._send_patch(segment, audio, flag)
         return flags
 
@@ -501,12 +536,64 @@ class Engine:
             num_made, pcm = pcm.size, from_onset(pcm, sample_rate, onset_db)
             flag = flag._replace(left_out_s=(num_made - pcm.size) / sample_rate)
         payload = pcm.tobytes()
-        self.emit(frames.Audio(segment.message.request_id, len(segment.patches), position, mass, payload=payload))
+        name, number = segment.message.request_id, len(segment.patches)
+        message = frames.Audio(name, number, position, mass, payload=payload)
+        if position is None or not self._keep_back(segment, message):
+            self._tell(segment.message, message)
         segment.patches.append(audio.patch.copy())  # a view would keep one step's whole buffer alive
         segment.num_samples += pcm.size
-        if segment.opening is not None and segment.opening.is_listed:
+        if _is_listed(segment):
             self._extend_listed(segment)
         return flag
+
+    def _keep_back(self, segment: EngineSegment, message: frames.Audio) -> bool:
+        """Keep back a segment's new patch if its listener has enough without it; send the oldest one of too many.
+        Return False if the patch is to be sent now."""
+        config, unsent, request = self.config, segment.unsent, segment.request
+        if not unsent:
+            may_mend = segment.num_mends < config.max_mends and not (request.may_recall or request.is_draft)
+            if not (may_mend and self._head_follows) or self._spare_s(segment, self._clock()) < 0:
+                return False
+            self._keeping[message.request_id] = segment
+        unsent.append(message)
+        if len(unsent) * config.patch_s > config.keep_back_s:
+            self.emit(unsent.popleft())
+        return True
+
+    def _send_due(self) -> None:
+        """Send patches that were kept back and that their listeners need now."""
+        now = self._clock()
+        if not self._keeping or now < self._looks_at_s:
+            return
+        self._looks_at_s = now + self.config.patch_s / 4  # not in each step, whose streams may be many
+        restart_s, lead_s = self.scheduler.restart_s, self.scheduler.lead_s
+        for segment in [*self._keeping.values()]:
+            while segment.unsent and lead_s(segment.request, now) - segment.unsent_s < restart_s:
+                self.emit(segment.unsent.popleft())
+            if not segment.unsent:
+                del self._keeping[segment.message.request_id]
+
+    def _spare_s(self, segment: EngineSegment, now: float) -> float:
+        """Return the listener's lead without what is kept back, beyond what a restart takes, in seconds."""
+        return self.scheduler.lead_s(segment.request, now) - segment.unsent_s - self.scheduler.restart_s
+
+    def _mend(self, segment: EngineSegment, finding: Finding, now: float) -> None:
+        """Cut speech before a fault and have it said again, if nothing of the fault was sent and the listener has
+        enough until then."""
+        request, name, num_sent = segment.request, segment.message.request_id, segment.num_sent
+        num_patches = max(0, finding.num_good - segment.num_mends)
+        if finding.fault is Fault.STUCK:  # the loop ends, even if its beginning was heard
+            num_patches = max(num_patches, num_sent)
+        dropped_s = (len(segment.patches) - num_patches) * self.config.patch_s / request.speed
+        is_late = num_patches < num_sent or self._spare_s(segment, now) + segment.unsent_s < dropped_s
+        if is_late or name not in self._keeping or segment.num_mends >= self.config.max_mends:
+            return
+        self._segments[name] = self._keeping[name] = segment = segment.cut(finding, num_patches)
+        request.supply.position = spoken_chars(segment.text[: round(segment.track.furthest)])
+        if segment.opening is not None:
+            self._memory_of(segment.opening).forget(segment.opening.first)
+            segment.opening.keeps = False
+        self.scheduler.rewind(request, num_patches, now)
 
     def _ends(self, segment: EngineSegment, mass: float, power: float, stop: bool) -> bool:
         """Return whether the current patch is the last, by the stop head and by the place in the text."""
@@ -515,7 +602,11 @@ class Engine:
         if not text.isascii():
             latest, furthest, end = (spoken_position(text, place) for place in (latest, furthest, end))
         heard = PatchReading(latest, furthest, mass, power, end, request.supply.known)
-        return segment.end_detector.observe(heard, stop=stop, may_stop=request.may_stop(self.config.min_patches))
+        detector = segment.end_detector
+        is_last = detector.observe(heard, stop=stop, may_stop=request.may_stop(self.config.min_patches))
+        if detector.finding is not None and not is_last:
+            self._faulty.append((segment, detector.finding))
+        return is_last
 
     def _text_position(self, segment: EngineSegment, reading: TextReading) -> float | None:
         """Return the character for `Audio`; None without a valid reading."""
@@ -527,20 +618,30 @@ class Engine:
     def _end(self, finished: Finished) -> None:
         request = finished.request
         segment = self._segments.pop(request.request_id)
-        if segment.opening is not None and segment.opening.is_listed:
+        self._keeping.pop(request.request_id, None)
+        if finished.reason is not FinishReason.CANCELLED:
+            for message in segment.unsent:
+                self.emit(message)
+        if _is_listed(segment):
             self.listed.ended()
             self._inbox.put(frames.CloseContext(request.context_id))
+        if request.is_draft:
+            self.scheduler.close_context(request.context_id)
         if segment.voice.is_removed:
             self.scheduler.pool.forget_hashes(request.hashes)
         if finished.reason is FinishReason.FAILED:
             unused = [block for block in request.blocks if self.scheduler.pool.is_free(block)]
             self.runner.clear_blocks(unused)
-            self.emit(frames.Failed(request.request_id, finished.error_code, finished.error_message))
+            reason = finished.error_code, finished.error_message
+            self._tell(segment.message, frames.Failed(request.request_id, *reason))
             return
         detector = segment.end_detector
-        self._faults.update(cast(dict[str, int], detector.faults))
         if segment.opening is not None and any(detector.faults[name] for name in AUDIBLE_FAULTS):
-            self._openings.forget(segment.opening.first)
+            self._memory_of(segment.opening).forget(segment.opening.first)
+        if request.is_draft:
+            return
+        self._faults.update(detector.faults)
+        self._head_follows = self._head_follows or detector.proofreader.has_followed
         if finished.reason is not FinishReason.CANCELLED:
             spoken = segment.patches[: detector.num_sound] if detector.faults["ends_cut"] else segment.patches
             self.continuity.spoken(request.context_id, segment.text, segment.voice, spoken)
@@ -549,6 +650,7 @@ class Engine:
                 request.request_id,
                 finished.reason.value,
                 num_patches=len(segment.patches),
+                num_remembered=request.num_remembered,
                 num_samples=segment.num_samples,
                 prefill_positions=request.num_prefill,
                 cached_positions=request.num_cached,
@@ -556,7 +658,7 @@ class Engine:
                 extended_positions=request.num_extended_positions,
                 text_waits=request.num_text_waits,
                 text_wait_ms=1000 * request.text_wait_s,
-                **detector.faults,
+                **cast(TextFaults, detector.faults),
             )
         )
 
@@ -598,7 +700,8 @@ class Engine:
             extended_positions=scheduler.num_extended_positions,
             text_waits=scheduler.num_text_waits,
             opening_hits=self._openings.num_hits,
-            opening_bytes=self._openings.num_bytes,
+            draft_hits=self._drafts.num_hits,
+            opening_bytes=self._openings.num_bytes + self._drafts.num_bytes,
             **cast(TextFaults, self._faults),
         )
 
@@ -610,6 +713,16 @@ def refusal(error: Exception, otherwise: RealtimeTTSError) -> tuple[str, str]:
         logger.error("%s", otherwise.message, exc_info=error)
         error = otherwise
     return error.code, error.message
+
+
+def _draft_of(message: frames.Generate, max_patches: int) -> frames.Generate:
+    """Return the request for a draft, in a context of its own."""
+    name = message.context_id + _DRAFT
+    return dataclasses.replace(message, request_id=name, context_id=name, paced=False, max_patches=max_patches)
+
+
+def _is_listed(segment: EngineSegment) -> bool:
+    return segment.opening is not None and segment.opening.is_ahead and not segment.opening.is_draft
 
 
 def _num_common(before: Sequence[int], after: Sequence[int]) -> int:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from realtime_tts.engine.runtime.outputs import StepAudio
 
 MAX_OPENING_S = 4.0  # audio kept of one context: a first clause
+MAX_DRAFT_S = 0.8  # audio made of a draft: enough until the device has begun with what follows
 _MAX_PATCHES = 512  # of one opening, with all its continuations
 _MAX_SEEN = 4096  # first patches that were made once
 _PATCH_OVERHEAD_BYTES = 400
@@ -33,12 +34,14 @@ class OpeningPlace:
 
     roots: keys of all that determines its sound except for the text: its own, then the one shared by all tenants.
     key: chained with the text that the model had read for each patch. first: key of the first patch.
-    keeps: whether further patches are kept. is_listed: keep the first one even if it was never made before.
+    keeps: whether further patches are kept. is_ahead: made before a request needs it: keep the first one even if it was
+    never made before. is_draft: it is among the drafts.
     """
 
     roots: tuple[bytes, ...]
     voice: str
-    is_listed: bool = False
+    is_ahead: bool = False
+    is_draft: bool = False
     key: bytes = b""
     first: bytes = b""
     num_patches: int = 0
@@ -72,7 +75,8 @@ class Openings:
 
     def __init__(self, max_bytes: int, max_patches: int) -> None:
         self.num_bytes = self.num_hits = 0
-        self._max_bytes, self._max_patches = max_bytes, max_patches
+        self.max_patches = max_patches  # kept of one context
+        self._max_bytes = max_bytes
         self._openings: collections.OrderedDict[bytes, _Opening] = collections.OrderedDict()  # by the first patch's key
         self._seen: collections.OrderedDict[bytes, None] = collections.OrderedDict()
 
@@ -88,22 +92,26 @@ class Openings:
                 continue
             if not place.first:
                 self._openings.move_to_end(key)
-                self.num_hits += not place.is_listed
+                self.num_hits += not place.is_ahead
                 place.keeps = number == 0  # a tenant's text is not added to what all tenants share
             place.advance(key)
             return remembered
         return None
+
+    def begins(self, place: OpeningPlace, text: str) -> bool:
+        """Return whether the first patch is in memory, if this is all that the model has read for it."""
+        return any(_chained(root, text) in self._openings for root in place.roots)
 
     def keep(self, place: OpeningPlace, text: str, audio: StepAudio, stop: bool) -> None:
         """Take in a patch that the device has made. The first one is kept if it is made for the second time."""
         is_first = not place.first
         place.advance(_chained(place.key or place.roots[0], text))
         if is_first:
-            place.keeps = place.is_listed or self._was_seen(place.first)
+            place.keeps = place.is_ahead or self._was_seen(place.first)
         opening = self._openings.get(place.first)
         if is_first and place.keeps and opening is None:
             opening = self._openings[place.first] = _Opening(place.voice)
-        if opening is None or place.num_patches > self._max_patches or len(opening.patches) >= _MAX_PATCHES:
+        if opening is None or place.num_patches > self.max_patches or len(opening.patches) >= _MAX_PATCHES:
             place.keeps = False
         if not place.keeps or opening is None or place.key in opening.patches:
             return

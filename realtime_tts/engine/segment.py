@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import copy
 import dataclasses
 import hashlib
 
@@ -15,6 +17,7 @@ from realtime_tts.engine.core.request import Request
 from realtime_tts.engine.core.text_supply import TextSupply
 from realtime_tts.engine.end_detector import EndDetector
 from realtime_tts.engine.openings import OpeningPlace
+from realtime_tts.engine.proofreader import Finding
 from realtime_tts.engine.runtime.noise import noise_key
 from realtime_tts.engine.text_track import TextTrack
 from realtime_tts.engine.voices import EngineVoice, EngineVoiceCache
@@ -36,11 +39,12 @@ class EngineSegment:
 
     adapter: LoRA adapter for the segment; None: the model without changes.
     message: as received. text: all text known so far. read_text: part of it in the input. request: the scheduler's
-    state. opening: place among the openings in memory; None: not taken from there and not kept.
+    state. opening: place among the openings or drafts in memory; None: not taken from there and not kept.
     conditioning, input: set when the segment's turn in its context has come, since it continues from the previous
     audio. The input is laid out again when it takes in more text. first_context: `Sequence.context` of the first input.
     patches: those made so far, [patch_size, latent_dim].
-    track: the speech's place in the text; end_detector: decides the end by that place.
+    track: the speech's place in the text; end_detector: decides the end by that place, and finds faults.
+    unsent: the last patches, which are kept back to be cut if a fault is found in them. num_mends: times they were.
     """
 
     message: frames.Generate
@@ -61,11 +65,37 @@ class EngineSegment:
     num_samples: int = 0
     opening: OpeningPlace | None = None
     track: TextTrack = dataclasses.field(default_factory=TextTrack)
+    unsent: collections.deque[frames.Audio] = dataclasses.field(default_factory=collections.deque)
+    num_mends: int = 0
 
     @property
     def adapter_index(self) -> int:
         """Index of the adapter for the segment's rows; `NO_ADAPTER` without one."""
         return NO_ADAPTER if self.adapter is None else self.adapter.index
+
+    @property
+    def num_sent(self) -> int:
+        """Number of patches that were sent."""
+        return len(self.patches) - len(self.unsent)
+
+    @property
+    def unsent_s(self) -> float:
+        """Duration for the listener of the patches kept back, in seconds."""
+        return len(self.unsent) * self.end_detector.patch_s / self.message.speed
+
+    def cut(self, finding: Finding, num_patches: int) -> EngineSegment:
+        """Return the segment with its first `num_patches` only, of which all are sent that are, and with other noise
+        for the next ones. It is another object: results of a step that was launched before belong to this one."""
+        cut = copy.copy(self)
+        for _ in range(len(self.patches) - num_patches):
+            dropped = cut.unsent.pop()
+            cut.num_samples -= len(dropped.payload) // (4 if self.message.encoding == "f32le" else 2)
+        del cut.patches[num_patches:]
+        cut.track.rewind(num_patches)
+        cut.end_detector.mend(finding, num_patches)
+        cut.noise_key = noise_key(self.noise_key, 1)
+        cut.num_mends += 1
+        return cut
 
     @property
     def begins_context(self) -> bool:
@@ -149,6 +179,7 @@ def make_segment(
         work=max(1.0, flow_steps / default_flow_steps),
         own_flow_steps=0 if flow_steps == default_flow_steps else flow_steps,
         max_positions=0 if message.final else _longest(message, loaded, size),
+        is_draft=message.draft,
         supply=TextSupply(size.num_chars, message.final),
     )
     return EngineSegment(

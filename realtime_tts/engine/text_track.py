@@ -22,6 +22,7 @@ class TextTrack:
 
     def __init__(self) -> None:
         self.latest = self.furthest = 0.0
+        self._reached: list[float] = []  # `furthest` at each patch
 
     def advance(self, index: float, chars: Sequence[int]) -> float | None:
         """Take in the reading of one more patch. Return the furthest character so far.
@@ -29,8 +30,14 @@ class TextTrack:
         A reading that is not finite, or without text, changes nothing and returns None. Characters are stored instead
         of tokens, since more text may have moved the tokens within the input.
         """
-        if not chars or not math.isfinite(index):
-            return None
-        self.latest = character_at(index, chars)
-        self.furthest = max(self.furthest, self.latest)
-        return self.furthest
+        is_valid = len(chars) > 0 and math.isfinite(index)
+        if is_valid:
+            self.latest = character_at(index, chars)
+            self.furthest = max(self.furthest, self.latest)
+        self._reached.append(self.furthest)
+        return self.furthest if is_valid else None
+
+    def rewind(self, num_patches: int) -> None:
+        """Go back to the first `num_patches`."""
+        del self._reached[num_patches:]
+        self.latest = self.furthest = self._reached[-1] if self._reached else 0.0

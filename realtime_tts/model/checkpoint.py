@@ -75,7 +75,7 @@ def load_model(
     device = torch.device(device)
     if dtype is None:
         dtype = torch.float32 if device.type == "cpu" else config.dtype
-    with torch.device("meta"), _Uninitialised():
+    with torch.device("meta"), Uninitialised():
         model = VoxCPM(config)
     vae = model.vae
     del model.vae
@@ -90,7 +90,7 @@ def load_model(
     return LoadedModel(model, tokenizer, config, policy, policy.name, path)
 
 
-class _Uninitialised(TorchFunctionMode):
+class Uninitialised(TorchFunctionMode):
     """Skips the initialisation of modules, whose values would be overwritten anyway. This matters even on the meta
     device: for a normal distribution there, torch loads its compiler, which takes 0.9 s and keeps 40 MB."""
 

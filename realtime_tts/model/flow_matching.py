@@ -115,12 +115,12 @@ class FlowMatching(nn.Module):
             tokens = dit.in_proj(x.to(dtype)).repeat(copies, 1, 1)
             velocity = dit.velocity(tokens, mu, time, prefix).float()
             if schedule.guided:
-                velocity = _guide(velocity[:num_streams], velocity[num_streams:], cfg)
+                velocity = guide(velocity[:num_streams], velocity[num_streams:], cfg)
             x = x - delta * velocity
         return x
 
 
-def _guide(positive: Tensor, negative: Tensor, cfg: Tensor) -> Tensor:
+def guide(positive: Tensor, negative: Tensor, cfg: Tensor) -> Tensor:
     """Return the CFG-zero-star velocity: extrapolated from the unconditional one after scaling to its projection."""
     dot = (positive * negative).sum((1, 2), keepdim=True)
     scaled = negative * (dot / (negative.square().sum((1, 2), keepdim=True) + 1e-8))

@@ -21,7 +21,7 @@ class LocEnc(nn.Module):
 
     def __init__(self, config: TransformerConfig, latent_dim: int) -> None:
         super().__init__()
-        self.special_token = nn.Parameter(torch.randn(1, 1, 1, config.hidden_size))
+        self.special_token = nn.Parameter(nn.init.normal_(torch.empty(1, 1, 1, config.hidden_size)))
         self.in_proj = nn.Linear(latent_dim, config.hidden_size)
         self.encoder = MiniCPM(config)
 

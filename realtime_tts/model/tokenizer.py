@@ -50,7 +50,7 @@ class TextTokenizer:
         return list(self._encode(text, True))
 
     def encode_trusted(self, text: str) -> list[int]:
-        """Return token ids of trusted text, e.g. a voice's prefix "<slt>": special tokens keep their meaning."""
+        """Return token ids of trusted text, e.g. a voice's prefix "<heart>": special tokens keep their meaning."""
         return [token.id for token in self._encode(text, False)]
 
     def _encode_anew(self, text: str, specials_as_text: bool) -> tuple[TextToken, ...]:

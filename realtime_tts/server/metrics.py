@@ -37,21 +37,26 @@ _ENGINE_GAUGES = {
     "num_blocks": "Blocks of the KV cache",
     "cached_blocks": "Blocks that hold prefixes and can be evicted",
     "free_slots": "Streams that there is still room for",
-    "opening_bytes": "Memory of openings",
+    "opening_bytes": "Memory of openings and drafts",
     "rss_bytes": "Resident memory of the workers",
     "kept_bytes": "Anonymous memory that the workers hold between two steps; 0: unknown",
 }
 _FAULTS = {
-    "end_cut": "ends_cut",
-    "end_continued": "ends_continued",
-    "babble": "babbles",
-    "skip": "skips",
-    "repeat": "repeats",
+    ("end_cut", "mended"): "ends_cut",
+    ("end_continued", "mended"): "ends_continued",
+    ("babble", "heard"): "babbles",
+    ("skip", "heard"): "skips",
+    ("skip", "mended"): "skips_mended",
+    ("repeat", "heard"): "repeats",
+    ("repeat", "mended"): "repeats_mended",
+    ("stuck", "heard"): "stuck",
+    ("stuck", "mended"): "stuck_mended",
 }
 _TOTALS = {
     "extensions": "Extensions of running speech with more text",
     "extended_positions": "Positions prefilled for extensions",
     "opening_hits": "Contexts that began with speech from memory",
+    "draft_hits": "Contexts that began with their draft",
     "text_waits": "Waits of running speech for more text, audible or not",
 }
 _TIMES = {
@@ -172,8 +177,8 @@ class _EngineFigures(Collector):
             yield _counter(name, text, totals[name])
         for name, text in _TIMES.items():
             yield _counter(f"{name}_seconds", text, totals[f"{name}_ms"] / 1000)
-        faults = [((kind,), totals[name]) for kind, name in _FAULTS.items()]
-        yield _counter("text_faults", _FAULTS_TEXT, faults, "kind")
+        faults = [(labels, totals[name]) for labels, name in _FAULTS.items()]
+        yield _counter("text_faults", _FAULTS_TEXT, faults, "kind", "result")
         devices = [((report.worker, report.device), report) for report in engine.keeper.devices]
         states = [((*device, state), report.state is state) for device, report in devices for state in DeviceState]
         yield _gauge("device_state", "1 for the state that a device is in", states, "worker", "device", "state")

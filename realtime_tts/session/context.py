@@ -27,7 +27,7 @@ MAX_REMEMBERED = 1024  # ids, with their final states
 class ContextState(Enum):
     """State of a context.
 
-    QUEUED → SPEAKING    its first packet left
+    QUEUED → SPEAKING    its first packet left; never that of a draft, which is committed first
     QUEUED → DONE        ended, and nothing in it could be spoken
     SPEAKING → DONE      ended, and the last packet left
     QUEUED, SPEAKING → CANCELLED    by the client, or with the session
@@ -64,6 +64,7 @@ class Context:
         ended: no more text comes.
         audio_complete: no more packets come; the engine has nothing left to do for it.
         num_segments: segments handed to the engine so far; the last one may be open, with more text to come.
+        draft_at: time since which it is a draft, or None.
         added_chars: number of characters that lexicons have added to the text planned so far.
         text: the text, and how far it is planned.
         engine: what the engine was told about the context.
@@ -83,6 +84,7 @@ class Context:
         self.state = ContextState.QUEUED
         self.sender = ContextSender(started, settings.params["speed"])
         self.ended = False
+        self.draft_at: float | None = None
         self.audio_complete = False
         self.num_segments = 0
         self.added_chars = 0
@@ -97,6 +99,7 @@ class Context:
         self._flushes: deque[tuple[int, str | None]] = deque()  # number of segments before the flush, its id
         self._frozen: HeardSpeech | None = None
         self._held_at = 0.0
+        self._draft_used: bool | None = None
 
     # ---- text ----------------------------------------------------------------------------------------------------
 
@@ -115,8 +118,27 @@ class Context:
         self.text.push(text, now)
 
     def flush(self, flush_id: str | None) -> None:
-        self.num_flushes += 1
+        self.num_flushes += self.draft_at is None  # that of a draft only closes what is made ahead
         self.text.flush(flush_id)
+
+    def commit(self, text: str | None, planner: Planner, now: float) -> None:
+        """Turn the draft into a context that is spoken; see `Commit`.
+
+        Raises:
+            TextTooLong: as `push_text`.
+        """
+        draft, self.draft_at = self.text, None
+        self._draft_used = False
+        self.text = ContextText(planner)
+        was_ended, self.ended = self.ended, False
+        self._first_text_at = None
+        try:
+            self.push_text(draft.head(draft.num_chars) if text is None else text, now)
+        except TextTooLong:
+            self.text, self.ended, self.draft_at = draft, was_ended, now
+            raise
+        if was_ended and text is None:
+            self.end()
 
     def end(self) -> None:
         """Mark the text as complete."""
@@ -132,6 +154,8 @@ class Context:
         Raises:
             TextTooLong: lexicons have added too many characters.
         """
+        if self.draft_at is not None:
+            return self._plan_draft(max_chars, now)
         segments: list[Segment] = []
         num_requested, was_planned, num_chars = self.num_segments, self.text.is_planned, 0
         while self._has_room and num_chars < max_chars and (planned := self.text.step(now)):
@@ -152,6 +176,16 @@ class Context:
             self.engine.end_segments()
         return num_chars
 
+    def _plan_draft(self, max_chars: int, now: float) -> int:
+        """Plan until the first segment is complete, and have it made ahead. Return the work this took."""
+        num_chars = 0
+        while not self.engine.has_draft and num_chars < max_chars and (planned := self.text.step(now)):
+            num_chars += planned.num_chars + sum(segment.end - segment.start for segment in planned.segments)
+            first = next((segment for segment in planned.segments if segment.final and not segment.silence_ms), None)
+            if first is not None:
+                self.engine.draft(first)
+        return num_chars
+
     def _note_segment(self, segment: Segment) -> None:
         self.added_chars += segment.added_chars
         if segment.index < self.num_segments:
@@ -167,7 +201,9 @@ class Context:
     @property
     def _has_room(self) -> bool:
         """True if another segment may be planned. An open segment is always the newest and gets its text while it is
-        spoken; without room, complete segments are spoken before it."""
+        spoken; without room, complete segments are spoken before it. A draft is planned up to its first segment."""
+        if self.draft_at is not None and self.engine.has_draft:
+            return False
         return not self.state.is_final and self.num_segments - self._num_spoken < MAX_UNSPOKEN
 
     # ---- audio ---------------------------------------------------------------------------------------------------
@@ -180,11 +216,13 @@ class Context:
             self._num_spoken = max(self._num_spoken, segment_index + 1)
         self._settle_flushes()
 
-    def complete_audio(self) -> None:
-        """Record that the last packet has been queued."""
+    def complete_audio(self, *, draft_used: bool = False) -> None:
+        """Record that the last packet has been queued. draft_used: speech began with what was made of the draft."""
+        if self._draft_used is not None:
+            self._draft_used = draft_used
         self.sender.aligner.finish()
         self._settle_flushes()
-        self.sender.add_done(self.text.num_chars, self._first_text_at)
+        self.sender.add_done(self.text.num_chars, self._first_text_at, self._draft_used)
         self.audio_complete = True
         self.engine.release()
 
@@ -206,7 +244,7 @@ class Context:
         self.sender.place_late_words()
         self._frozen = self.heard(now)
         self._stop(ContextState.CANCELLED)
-        self.sender.add_terminal(ContextCancelled(self.id, 0, *self._frozen, by_client))
+        self.sender.add_terminal(ContextCancelled(self.id, 0, *self._frozen, by_client, self.unspoken_text))
 
     def hold(self, message: Hold, now: float) -> HeardSpeech:
         """Stop the speech, which `release` continues. Return what is heard until there. No effect if it is held."""
@@ -219,6 +257,8 @@ class Context:
                 clock.acknowledge(message.played_ms, now)
                 stop_ms = min(message.played_ms, aligner.word_end_ms(clock.sent_ms))  # as far as a word needs it
             clock.hold(aligner.word_end_ms(stop_ms) if message.at == "word" else stop_ms, now)
+            if self.audio_complete:
+                self.sender.limit_hold()
             self._held_at = now
             self.rest()
         return self._heard_at(clock.position_ms(now), math.inf)
@@ -281,6 +321,11 @@ class Context:
         num_chars = self._num_spoken_chars() if all_heard else self.sender.aligner.heard_chars(heard_ms)
         word_share = 0.0 if all_heard else self.sender.aligner.word_share(heard_ms)
         return HeardSpeech(played_ms, self.text.head(num_chars), num_chars, word_share)
+
+    @property
+    def unspoken_text(self) -> str:
+        """Text after what the listener had heard when the context was cancelled; empty before that."""
+        return "" if self._frozen is None else self.text.head(self.text.num_chars)[self._frozen.spoken_chars :]
 
     def freeze(self, now: float) -> HeardSpeech:
         """Cancel a context that is over but still playing: playback stops here, and no audio is sent again."""
@@ -421,6 +466,7 @@ class ContextTable:
         return sending
 
     def rank(self, in_turn: bool) -> None:
-        """Give the highest priority to the newest open context, or `in_turn` to the oldest."""
-        for rank, context in enumerate(self.open.values() if in_turn else reversed(self.open.values())):
+        """Give the highest priority to the newest open context, or `in_turn` to the oldest; drafts have none."""
+        spoken = [context for context in self.open.values() if context.draft_at is None]
+        for rank, context in enumerate(spoken if in_turn else reversed(spoken)):
             context.engine.set_priority(min(rank, 1))

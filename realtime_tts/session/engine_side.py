@@ -14,7 +14,7 @@ class EngineSide:
     """Events of one context for the engine. They are appended to the session's list.
 
     Attributes:
-        is_busy: the engine has something to do for the context.
+        is_busy: the engine has something to do for the context. has_draft: it was given a draft.
         is_parked: the engine generates no more audio for now.
         priority: as in `PriorityChanged`.
     """
@@ -22,11 +22,16 @@ class EngineSide:
     def __init__(
         self, events: list[messages.SessionEvent], context_id: str, number: int, settings: ContextSettings
     ) -> None:
-        self.is_busy = self.is_parked = False
+        self.is_busy = self.is_parked = self.has_draft = False
         self.priority = 0
         self._events = events
         self._context_id, self._number, self._settings = context_id, number, settings
         self._reported: tuple[float, bool, float] | None = None  # playback position in ms, paused, when
+
+    def draft(self, segment: Segment) -> None:
+        """Request to make the first segment ahead."""
+        self.has_draft = True
+        self._events.append(messages.DraftSpeech(self._context_id, self._number, segment, self._settings))
 
     def speak(self, segment: Segment, *, is_new: bool) -> None:
         """Request a segment, or more text of the last one."""
@@ -87,6 +92,6 @@ class EngineSide:
         return is_wrong or now - reported_at >= REPORT_AGAIN_S
 
     def _stop(self, event: messages.ReleaseContext | messages.CancelContext) -> None:
-        if self.is_busy:
-            self.is_busy = False
+        if self.is_busy or self.has_draft:
+            self.is_busy = self.has_draft = False
             self._events.append(event)

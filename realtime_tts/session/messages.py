@@ -35,6 +35,7 @@ class StartSession:
 class Text:
     """Text to speak. It opens the context if that is new; only the opening message's overrides count.
 
+    draft: open the context as a draft: nothing of it is heard before `Commit`, but its beginning may be made ahead.
     `dictionaries`: ids of stored pronunciation dictionaries, merged into `params` before the session receives it.
     """
 
@@ -44,6 +45,16 @@ class Text:
     audio: AudioFormat | None = None
     params: SpeechParams = field(default_factory=SpeechParams)
     dictionaries: tuple[str, ...] = ()
+    draft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Request to speak a draft. text: the text up to here, in place of the draft's, and more may follow; None: the
+    draft's own, which has ended if the draft had."""
+
+    context_id: str
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +134,7 @@ class Leave:
 
 
 ClientMessage = (
-    StartSession | Text | Flush | End | CancelRequest | Hold | Release | PlaybackReport | Resume | Ping | Leave
+    StartSession | Text | Commit | Flush | End | CancelRequest | Hold | Release | PlaybackReport | Resume | Ping | Leave
 )
 
 # ---- server → client ---------------------------------------------------------------------------------------------
@@ -159,6 +170,7 @@ class ResumedContext:
     received_chars: int = 0
     ended: bool = False
     num_flushes: int = 0
+    draft: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,12 +246,13 @@ class Flushed(ContextMessage):
 
 @dataclass(frozen=True, slots=True)
 class ContextDone(ContextMessage):
-    """Terminal message of a completed context. `ttfa_ms`: first text received to first packet sent; None without
-    audio."""
+    """Terminal message of a completed context. `ttfa_ms`: first text, or commit, received to first packet sent; None
+    without audio. draft_used: its speech began with what was made of its draft; None without a draft."""
 
     audio_ms: float
     characters: int
     ttfa_ms: float | None
+    draft_used: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +261,8 @@ class ContextCancelled(ContextMessage):
     the text.
 
     word_share: how much of the next word was heard, 0 to 1; 0 between words.
-    by_client: the client asked for it; False: its session ended.
+    by_client: the client asked for it; False: its session ended, or it was a draft.
+    unspoken_text: the rest of the text, for dialects whose clients expect it.
     """
 
     played_ms: float
@@ -256,6 +270,7 @@ class ContextCancelled(ContextMessage):
     spoken_chars: int
     word_share: float = 0.0
     by_client: bool = True
+    unspoken_text: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +300,7 @@ class CancelAcknowledged:
     spoken_text: str = ""
     spoken_chars: int = 0
     word_share: float = 0.0
+    unspoken_text: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +385,15 @@ class ContextEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftSpeech(ContextEvent):
+    """Request to make the beginning of the context's first segment ahead, if there is time for it."""
+
+    context_number: int
+    segment: Segment
+    settings: ContextSettings
+
+
+@dataclass(frozen=True, slots=True)
 class StartSpeech(ContextEvent):
     """Request to speak one segment. Segments of a context are spoken in order, with one voice."""
 
@@ -394,7 +419,7 @@ class EndOfSegments(ContextEvent):
 @dataclass(frozen=True, slots=True)
 class CancelContext(ContextEvent):
     """Request to stop all work of the context now. This or `ReleaseContext` comes once for each context with a
-    segment."""
+    segment or a draft."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,11 @@ class PlaybackClock:
         self.is_held = self.paused = True
         self.heard_to_ms = max(self.heard_to_ms, self._base_ms)
 
+    def limit_hold(self, end_ms: float) -> None:
+        """Limit the position at which the clock is held; the text heard until there stays the same."""
+        if self.is_held:
+            self._base_ms = min(self._base_ms, end_ms)
+
     def release(self, position_ms: float, now: float) -> None:
         """Go on at a position, which may be lower than one that was acknowledged."""
         self.is_held = self.paused = False

@@ -32,6 +32,7 @@ class _FlushMark:
 class _DoneMark:
     characters: int
     text_at: float | None  # when the first text came
+    draft_used: bool | None
 
 
 _Waiting = Packets | _FlushMark | _DoneMark | messages.ContextMessage
@@ -104,8 +105,13 @@ class ContextSender:
         else:
             self._queue.append(mark)
 
-    def add_done(self, characters: int, text_at: float | None) -> None:
-        self._queue.append(_DoneMark(characters, text_at))
+    def add_done(self, characters: int, text_at: float | None, draft_used: bool | None) -> None:
+        self._queue.append(_DoneMark(characters, text_at, draft_used))
+        self.limit_hold()
+
+    def limit_hold(self) -> None:
+        """Limit the position of a hold to the end of the audio, which is complete: a word's end may be an estimate."""
+        self.clock.limit_hold(self._ms(self._next_pts))
 
     def add_terminal(self, message: messages.TerminalMessage) -> None:
         """Queue the terminal message, after `drop`."""
@@ -170,8 +176,9 @@ class ContextSender:
         if isinstance(head, _FlushMark):
             return messages.Flushed(self.context_id, number, head.flush_id, self.clock.sent_ms)
         if isinstance(head, _DoneMark):
+            ttfa_ms = self._ttfa_ms(head.text_at)
             return messages.ContextDone(
-                self.context_id, number, self.clock.sent_ms, head.characters, self._ttfa_ms(head.text_at)
+                self.context_id, number, self.clock.sent_ms, head.characters, ttfa_ms, head.draft_used
             )
         return replace(head, sequence=number)
 

@@ -178,6 +178,8 @@ class Session:
             self._on_text(message)
         elif isinstance(message, messages.PlaybackReport):
             self._on_playback(message)
+        elif isinstance(message, messages.Commit):
+            self._on_commit(message)
         elif isinstance(message, messages.Flush):
             context = self._require(message.context_id)
             context.flush(message.flush_id)
@@ -186,10 +188,8 @@ class Session:
             self._on_end(message)
         elif isinstance(message, messages.CancelRequest):
             self._on_cancel(message.context_id)
-        elif isinstance(message, messages.Hold):
-            self._on_hold(message)
-        elif isinstance(message, messages.Release):
-            self._on_release(message)
+        elif isinstance(message, messages.Hold | messages.Release):
+            self._on_hold(message) if isinstance(message, messages.Hold) else self._on_release(message)
         elif isinstance(message, messages.StartSession):
             self._on_start(message)
         elif isinstance(message, messages.Ping):
@@ -237,6 +237,30 @@ class Session:
         context.push_text(message.text, self._connection.now)
         self._plan(context, PLAN_CHARS)
 
+    def charged_chars(self, message: messages.ClientMessage) -> int:
+        """Return the number of characters that a message adds to what is spoken: none for the text of a draft, which
+        is charged with its commit."""
+        if not isinstance(message, messages.Text | messages.Commit):
+            return 0
+        context = self._contexts.open.get(message.context_id)
+        is_draft = context is not None and context.draft_at is not None
+        if isinstance(message, messages.Text):
+            return 0 if is_draft or (context is None and message.draft) else len(message.text)
+        if context is None or not is_draft:
+            return 0
+        return context.text.num_chars if message.text is None else len(message.text)
+
+    def _on_commit(self, message: messages.Commit) -> None:
+        context = self._require(message.context_id)
+        if context.draft_at is None:
+            raise InvalidRequest("the context is not a draft", field="context_id")
+        if (refusal := self._refuse_new()) is not None:
+            self._fail(context, refusal)
+            return
+        context.commit(message.text, self._make_planner(context.settings), self._connection.now)
+        self._contexts.rank(self.config.in_turn)
+        self._plan(context, PLAN_CHARS)
+
     def _open(self, message: messages.Text) -> Context:
         """Return a new context for its opening message, whose text is not added yet."""
         self._check_unused(message.context_id)
@@ -260,6 +284,7 @@ class Session:
             audio=settings.audio,
         )
         context = Context(started, settings, planner, self._events, self.config.max_text_chars)
+        context.draft_at = self._connection.now if message.draft else None
         self._contexts.add(context)
         self._sender.post(context.sender)
         self._contexts.rank(self.config.in_turn)
@@ -287,7 +312,8 @@ class Session:
         for context in over:
             heard = context.freeze(self._connection.now)
             if context_id is not None or context.state is ContextState.DONE:
-                self._sender.post(messages.CancelAcknowledged(context.id, context.state.value, *heard))
+                state, rest = context.state.value, context.unspoken_text
+                self._sender.post(messages.CancelAcknowledged(context.id, state, *heard, rest))
         if context_id is None:
             self._sender.post(messages.CancelAcknowledged(None, "all"))
         elif not targets and not over:
@@ -310,10 +336,14 @@ class Session:
         """Return a context that is open, or done and perhaps still playing.
 
         Raises:
-            InvalidRequest: there is no such context, or it is over.
+            InvalidRequest: there is no such context, it is over, or it is a draft.
         """
         context = self._contexts.finished.get(context_id)
-        return context if context is not None and context.state is ContextState.DONE else self._require(context_id)
+        if context is None or context.state is not ContextState.DONE:
+            context = self._require(context_id)
+        if context.draft_at is not None:
+            raise InvalidRequest("a draft has no speech yet", field="context_id")
+        return context
 
     def _on_playback(self, message: messages.PlaybackReport) -> None:
         _check_ms("played_ms", message.played_ms)
@@ -391,8 +421,11 @@ class Session:
             if done:
                 self._plan(context, PLAN_CHARS)
 
-    def audio_finished(self, context_id: str, now: float) -> None:
+    def audio_finished(self, context_id: str, now: float, *, draft_used: bool = False) -> None:
         """Record that every segment was spoken and every packet delivered.
+
+        Args:
+            draft_used: speech began with what was made of the context's draft.
 
         Raises:
             ValueError: the context's text has not ended, or this was called before.
@@ -400,7 +433,7 @@ class Session:
         if (context := self._live(context_id, now)) is not None:
             if not context.text.is_planned or context.audio_complete:
                 raise ValueError("audio_finished comes once, after EndOfSegments")
-            context.complete_audio()
+            context.complete_audio(draft_used=draft_used)
 
     def failed(self, context_id: str, error: RealtimeTTSError, now: float) -> None:
         """Fail the context: it cannot be spoken. Its queued messages are dropped."""
@@ -420,7 +453,7 @@ class Session:
                 num_chars -= self._plan(context, num_chars)
             if context.sender.clock.poll(self._connection.now):
                 self._report_playback(context)
-            if context.held_at is not None and self._connection.now >= context.held_at + self.config.hold_timeout_s:
+            if self._connection.now >= self._times_out_at(context):
                 self._cancel(context)
         if self._contexts.open and self._connection.is_keepalive_due():
             self._connection.note_sent(is_audio=False)
@@ -437,13 +470,18 @@ class Session:
                 due = at
             if (at := context.sender.clock.pause_due_at()) is not None and at < due:
                 due = at
-            if context.held_at is not None:
-                due = min(due, context.held_at + self.config.hold_timeout_s)
+            due = min(due, self._times_out_at(context))
         if self._connection.is_flowing:
             at = self._sender.next_send_at(self._contexts.sending(), now)
             if at is not None and at < due:
                 due = at
         return due
+
+    def _times_out_at(self, context: Context) -> float:
+        """Return when a context is cancelled if it is still held, or a draft, then."""
+        if context.held_at is not None:
+            return context.held_at + self.config.hold_timeout_s
+        return math.inf if context.draft_at is None else context.draft_at + self.config.draft_timeout_s
 
     # ---- output --------------------------------------------------------------------------------------------------
 
@@ -600,6 +638,7 @@ class Session:
             received_chars=context.text.num_chars,
             ended=context.ended,
             num_flushes=context.num_flushes,
+            draft=context.draft_at is not None,
         )
 
     def drain(self, now: float) -> None:
@@ -652,7 +691,9 @@ class Session:
             self._crash(error, context.id)
             return max_chars
         self._memory.add(ITEM_BYTES * num_chars)  # a word and a range that is not spoken have two characters at least
-        if self.state is SessionState.CONNECTED:  # else they stay collected for a later call
+        if (
+            self.state is SessionState.CONNECTED and context.draft_at is None
+        ):  # else they stay collected for a later call
             for code, message, spans in context.text.take_warnings():
                 self._sender.post(messages.WarningMessage(context.id, code, message, spans))
         return num_chars
@@ -663,7 +704,7 @@ class Session:
 
     def _cancel(self, context: Context, by_client: bool = False) -> None:
         try:
-            context.cancel(self._connection.now, by_client)
+            context.cancel(self._connection.now, by_client and context.draft_at is None)
         except Exception as error:  # what was heard is unknown; the other contexts are cancelled all the same
             self._crash(error, context.id)
         else:

@@ -47,7 +47,7 @@ class SessionConfig:
         max_lead_s: largest lead: audio is sent at most this far ahead of playback.
         keepalive_s: longest time without a message while a context is open.
         resume_window_s: how long a session waits for a lost client to reconnect; 0 switches resuming off.
-        hold_timeout_s: how long a context may be held; it is cancelled then.
+        hold_timeout_s, draft_timeout_s: how long a context may be held, or be a draft; it is cancelled then.
         retain_s: how long sent messages are kept for a resume.
         max_session_bytes: memory for everything kept of one client: text, queued messages, sent messages that may be
             sent again, ids. Sent messages are dropped first; a session that still keeps more is closed.
@@ -71,6 +71,7 @@ class SessionConfig:
     max_id_chars: int = 128
     keepalive_s: float = 3.0
     hold_timeout_s: float = 30.0
+    draft_timeout_s: float = 30.0
     retain_s: float = 30.0
     max_queued_s: float = 120.0
 

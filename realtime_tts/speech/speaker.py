@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
 import math
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from functools import partial
 
 from realtime_tts.audio.filters import StreamTempo
@@ -33,7 +33,7 @@ _Stream = RequestStream | AsyncIterator[frames.Message]
 SAMPLE_BYTES = {"s16le": 2, "f32le": 4}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Piece:
     """New audio of a segment, at its playback speed.
 
@@ -107,7 +107,8 @@ class Speaker:
         self._tempo: StreamTempo | None = None  # of that segment
         self._reached: tuple[float, float] | None = None  # in it, and not told yet
         self._segment_is_over = self._segment_is_read = False
-        self._ended = self._closed = False
+        self._ended = self._closed = self._has_draft = False
+        self.draft_used = False  # the first segment began with what was made of the draft
         self._end_error: Exception | None = None
 
     # ---- in ------------------------------------------------------------------------------------------------------
@@ -122,6 +123,11 @@ class Speaker:
             return
         self._waiting.append((segment, priority))
         self._submit()
+
+    def draft(self, segment: Segment) -> None:
+        """Have the beginning of the first segment made ahead, if there is time for it; `add` speaks it."""
+        self._has_draft = True
+        self._engine.draft(dataclasses.replace(self._request(segment, 0), draft=True))
 
     def extend(self, segment: Segment) -> None:
         """Replace the last added segment, which is not final yet, by a longer one; after `close` nothing happens."""
@@ -213,7 +219,9 @@ class Speaker:
             message = await anext(current)
             if isinstance(message, frames.Failed) and not self._closed:
                 raise error_from_code(message.code, message.message)
-            self._segment_is_over = isinstance(message, frames.Done)
+            if isinstance(message, frames.Done):
+                self._segment_is_over = True
+                self.draft_used = self.draft_used or (self._has_draft and message.num_remembered > 0)
             segment = self._submitted[0][0]
             speed, pcm = self._speed_of(segment), message.payload
             self._num_made += len(pcm) // SAMPLE_BYTES[self._encoding]

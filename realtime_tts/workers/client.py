@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import logging
 from collections.abc import Callable, Sequence
@@ -70,6 +71,7 @@ class EngineClient:
         self._openings: Sequence[frames.Opening] = ()  # as the voices
         self._adapters = AdapterLoads()
         self._context_workers: dict[str, WorkerView] = {}
+        self._draft_workers: dict[str, WorkerView] = {}  # of contexts that have a draft and no request yet
         self._started: asyncio.Future[None] | None = None
         self.keeper: Workers = WorkerPool(workers, config) if isinstance(workers, Sequence) else workers
         self.keeper.on_ready = self._link
@@ -137,12 +139,23 @@ class EngineClient:
             EngineLost: no worker is ready, or no ready one has the adapter yet. The call can be retried.
             AdapterNotFound: the adapter is not loaded.
         """
-        worker = self._context_workers.get(request.context_id) or self._place(request)
+        drafting = self._draft_workers.pop(request.context_id, None)
+        if drafting is not None and not drafting.takes_contexts:  # it leaves, and the context begins elsewhere
+            drafting.send(frames.CloseContext(request.context_id))
+            drafting = None
+        worker = drafting or self._context_workers.get(request.context_id) or self._place(request)
         stream = RequestStream(request.request_id, request.context_id, self.cancel)
         worker.begin(stream)
         self._context_workers[request.context_id] = worker
         worker.send(request)
         return stream
+
+    def draft(self, request: frames.Generate) -> None:
+        """Have a worker make ahead what a new context may begin with, which will be spoken there. Without a worker
+        that could, nothing happens."""
+        with contextlib.suppress(RealtimeTTSError):  # the context's first request reports it
+            self._draft_workers[request.context_id] = worker = self._place(request)
+            worker.send(request)
 
     def _place(self, request: frames.Generate) -> WorkerView:
         """Return the worker for a new context, which stays there."""
@@ -186,7 +199,7 @@ class EngineClient:
 
     def close_context(self, context_id: str) -> None:
         """Cancel the requests of a context and release its voice and prosody. Unknown ids are ignored."""
-        worker = self._context_workers.pop(context_id, None)
+        worker = self._context_workers.pop(context_id, None) or self._draft_workers.pop(context_id, None)
         if worker is None:
             return
         worker.contexts.discard(context_id)
@@ -346,6 +359,7 @@ class EngineClient:
         for context_id in worker.contexts:
             self._context_workers.pop(context_id, None)
         worker.contexts.clear()
+        self._draft_workers = {name: other for name, other in self._draft_workers.items() if other is not worker}
         for voice_id in list(worker.encodings):
             self._answer(worker, voice_id, lost)
         self._adapters.worker_lost(worker.name)

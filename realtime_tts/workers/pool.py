@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 _CONNECT_S = 10.0  # by then every gateway has connected to a worker that was announced
 
 # Fields of `Stats` that only grow while a worker lives.
-COUNTED = ("busy_ms", "gap_ms", "opening_hits", *frames.TextCounts.__annotations__)
+COUNTED = ("busy_ms", "gap_ms", "opening_hits", "draft_hits", *frames.TextCounts.__annotations__)
 
 
 class Workers(Protocol):

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
+from voices import DEFAULT_VOICE, STARTER_DIRECTORY, VOICES
 
-import realtime_tts
 from realtime_tts.contract.policy import ServingPolicy, TextHead, VoicePolicy
 from realtime_tts.errors import CheckpointError
-
-STARTER = Path(realtime_tts.__file__).parent / "starter_voice"
 
 
 def test_a_checkpoint_without_one_gets_the_defaults(tmp_path):
@@ -20,10 +17,12 @@ def test_a_checkpoint_without_one_gets_the_defaults(tmp_path):
     assert ServingPolicy.from_map({"text_head": None}) == policy
 
 
-def test_the_starter_voice_has_three_voices():
-    policy = ServingPolicy.load(STARTER)
-    assert list(policy.voices) == ["slt", "rms", "awb"]
-    assert policy.voices["slt"].text_prefix == "<slt>"
+def test_the_starter_voice_has_named_voices():
+    policy = ServingPolicy.load(STARTER_DIRECTORY)
+    assert policy.default_voice == DEFAULT_VOICE
+    assert len(VOICES) >= 3
+    assert {name: voice.text_prefix for name, voice in policy.voices.items()} == {name: f"<{name}>" for name in VOICES}
+    assert all(voice.description and voice.language == "en" for voice in policy.voices.values())
     assert policy.charset is not None
     assert "a" in policy.charset
     assert policy.text_head is not None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from realtime_tts.engine import end_detector
+from realtime_tts.engine import end_detector, proofreader
 from realtime_tts.engine.end_detector import EndDetector, PatchReading
 
 END = 48.0  # of the text, whose last token is a full stop
@@ -151,7 +151,7 @@ def test_a_stop_head_that_always_fires_is_held_back_as_long_as_there_is_speech()
 
 
 def test_a_stretch_that_no_voice_could_have_spoken_was_left_out() -> None:
-    jump = end_detector.SKIP_CHARS
+    jump = proofreader.SKIPS[0][1]
     for leap, num_skips in ((jump + 0.01, 1), (jump - 0.01, 0)):
         after = [4.8 + leap + PACE * n for n in range(12)]
         detector, _ = speak(with_stop(patches(*SPOKEN[:3], *after), 14))
@@ -177,7 +177,7 @@ def test_a_stretch_that_is_gone_back_to_was_said_again() -> None:
     assert corrections(detector) == {"repeats": 1}
     twice = patches(*SPOKEN[:11], *SPOKEN[5:15], *SPOKEN[9:])
     assert speak(twice)[0].faults["repeats"] == 2
-    back = end_detector.REPEAT_CHARS
+    back = proofreader.REPEATS[1][1]
     for place, count, num_repeats in ((-back - 0.01, 3, 1), (-back - 0.01, 2, 0), (-back + 0.01, 9, 0)):
         detector, _ = speak(patches(*SPOKEN[:11], SPOKEN[10], *[SPOKEN[10] + place] * count, *SPOKEN[11:]))
         assert detector.faults["repeats"] == num_repeats

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine_harness import EngineHarness
+from engine_harness import EngineHarness, patch_duration_s
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import VoicePolicy
@@ -19,6 +19,7 @@ from realtime_tts.engine.voices import ZERO_SHOT, encode_voice
 from realtime_tts.errors import AudioDecodeError, EngineOutOfMemory, InvalidRequest
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.generate import decode, generate
+from realtime_tts.model.local_transformers import LocDiT
 from realtime_tts.model.sequence import build_sequence
 
 TEXTS = ["hello", "theweatherisnicetoday", "yes", "onetwothreefourfivesixseven", "abc", "quick", "brownfox", "zz"]
@@ -84,6 +85,30 @@ def test_the_engine_speaks_what_the_model_generates_without_it(tiny: LoadedModel
         cfg=1.5,
     )
     np.testing.assert_allclose(harness.pcm("x"), decode(tiny.model, patches).numpy(), atol=1e-5)
+
+
+def test_a_guidance_of_one_computes_no_guidance_on_a_cpu(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sound is that of the guided flow, which is then the conditional one. Other streams keep their weight."""
+    expected = alone(tiny, "hello", seed=3, cfg=2.0)
+    num_rows: list[int] = []
+    velocity = LocDiT.velocity
+
+    def counting(self: LocDiT, x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        num_rows.append(len(x))
+        return velocity(self, x, *rest)
+
+    monkeypatch.setattr(LocDiT, "velocity", counting)
+    unguided = alone(tiny, "hello", seed=3, cfg=1.0)
+    assert set(num_rows) == {1}
+    nearly = alone(tiny, "hello", seed=3, cfg=1.000001)
+    assert num_rows[-1] == 2
+    np.testing.assert_allclose(unguided, nearly, atol=1e-4 * np.abs(nearly).max())
+    harness = EngineHarness(tiny)
+    harness.say("guided", "hello", seed=3, cfg=2.0)
+    harness.say("unguided", "hello", seed=3, cfg=1.0)
+    harness.run()
+    np.testing.assert_allclose(harness.pcm("guided"), expected, atol=1e-4 * np.abs(expected).max())
+    np.testing.assert_allclose(harness.pcm("unguided"), nearly, atol=1e-4 * np.abs(nearly).max())
 
 
 def test_streamed_audio_is_the_whole_decode_of_its_patches(tiny: LoadedModel) -> None:
@@ -478,7 +503,7 @@ def test_a_model_without_isolated_references_refuses_their_latents(tiny_first: L
 
 
 def test_a_paced_context_waits_for_its_listener(tiny: LoadedModel) -> None:
-    patch_s = tiny.config.patch_samples / tiny.config.sample_rate
+    patch_s = patch_duration_s(tiny)
     harness = EngineHarness(tiny, park_high_s=4.5 * patch_s, park_low_s=2.5 * patch_s)
     harness.say("x", "hello", paced=True, max_patches=12)
     while harness.engine.step():

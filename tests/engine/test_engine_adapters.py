@@ -150,7 +150,11 @@ def test_a_prefix_of_another_adapter_would_be_heard(
     alone.say("a", LONG, adapter="first", seed=1)
     alone.run()
     root = engine_module.prefix_root
-    monkeypatch.setattr(engine_module, "prefix_root", lambda model, adapter, tenant: root(model, "", tenant))
+
+    def without_adapter(model: str, adapter: str, tenant: str, *opening: str) -> bytes:
+        return root(model, adapter if opening else "", tenant, *opening)
+
+    monkeypatch.setattr(engine_module, "prefix_root", without_adapter)
     harness = Adapted(fine, adapters["first"])
     harness.say("cold", LONG, seed=1)
     harness.run()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from random_adapters import adapter_tensors, write_adapter
+from voices import STARTER_DIRECTORY
 
-import realtime_tts
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.engine.engine import Engine
@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.usefixtures("cuda_context"),
 ]
 
-STARTER = Path(realtime_tts.__file__).parent / "starter_voice"
 TEXTS = [
     "Good morning, how can I help you today?",
     "Yes.",
@@ -42,7 +41,7 @@ NUM_PATCHES = 8
 @pytest.fixture(scope="module")
 def starter() -> LoadedModel:
     pytest.importorskip("triton", reason="needs triton")
-    return load_model(STARTER, "cuda", torch.float32)
+    return load_model(STARTER_DIRECTORY, "cuda", torch.float32)
 
 
 class Voices:
@@ -94,7 +93,7 @@ def close(ours: np.ndarray, expected: np.ndarray, bound: float) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_replays_are_what_the_programs_compute_bit_for_bit(dtype: torch.dtype) -> None:
-    loaded = load_model(STARTER, "cuda", dtype)
+    loaded = load_model(STARTER_DIRECTORY, "cuda", dtype)
     captured, eager = Voices(loaded), Voices(loaded)
     programs = eager.engine.runner.programs
     for program in (value for value in vars(programs).values() if isinstance(value, Program)):
@@ -152,7 +151,7 @@ def test_a_step_that_waits_for_the_device_says_what_it_says_alone(
 
 
 def test_the_gpu_says_what_the_cpu_says(starter: LoadedModel) -> None:
-    gpu, cpu = Voices(starter), Voices(load_model(STARTER, "cpu"), device="cpu")
+    gpu, cpu = Voices(starter), Voices(load_model(STARTER_DIRECTORY, "cpu"), device="cpu")
     for voices in (gpu, cpu):
         voices.ragged()
     for number in range(len(TEXTS)):
@@ -166,7 +165,7 @@ def test_two_adapters_and_none_in_one_batch_say_what_they_say_on_the_cpu(tmp_pat
     whose = [(None, "first", "second")[number % 3] for number in range(len(TEXTS))]
     said: list[Voices] = []
     for device in ("cuda", "cpu"):
-        loaded = load_model(STARTER, device, torch.float32)
+        loaded = load_model(STARTER_DIRECTORY, device, torch.float32)
         room = {"max_adapters": limits.max_adapters, "max_adapter_rank": limits.max_rank}
         voices = Voices(loaded, device=device, **room)
         for seed, name in enumerate(("first", "second")):
@@ -183,7 +182,7 @@ def test_two_adapters_and_none_in_one_batch_say_what_they_say_on_the_cpu(tmp_pat
     assert gpu.engine.runner._adapted_programs.flow.sizes == gpu.engine.runner.programs.flow.sizes != ()
     for number in range(len(TEXTS)):
         close(gpu.pcm(number), cpu.pcm(number), 3e-2)
-    alone = Voices(load_model(STARTER, "cuda", torch.float32))  # without room for any
+    alone = Voices(load_model(STARTER_DIRECTORY, "cuda", torch.float32))  # without room for any
     gpu.engine.post(frames.CloseContext("s0"))  # else it goes on from what was said
     gpu.sent.clear()
     for voices in (alone, gpu):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine_harness import EngineHarness
+from engine_harness import EngineHarness, patch_duration_s
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import TextHead
@@ -34,7 +34,7 @@ def short_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def live(loaded: LoadedModel, policy: dict[str, Any] | None = None, **limits: Any) -> EngineHarness:
     """An engine for which a patch of the random model is as many characters as one of a real model."""
-    patch_s = loaded.config.patch_samples / loaded.config.sample_rate
+    patch_s = patch_duration_s(loaded)
     return EngineHarness(loaded, policy, **{"chars_per_s": CHARS_PER_PATCH / patch_s, **limits})
 
 
@@ -422,7 +422,7 @@ def test_a_paced_open_text_stays_two_patches_ahead_of_its_listener(
     tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never_stop(monkeypatch, tiny)
-    patch_s = tiny.config.patch_samples / tiny.config.sample_rate
+    patch_s = patch_duration_s(tiny)
     harness = live(tiny, begin_chars=1, look_ahead_chars=1)
     harness.engine.scheduler.cost = StepCost(1e-6, 1e-6, 1e-6)  # next to a patch of the random model
     segment = begin(harness, paced=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_harness import EngineHarness
+from engine_harness import EngineHarness, patch_duration_s
 
 from realtime_tts.engine.segment import from_onset
 from realtime_tts.model.checkpoint import LoadedModel
@@ -78,4 +78,4 @@ def test_the_scheduler_counts_what_the_listener_gets(tiny: LoadedModel) -> None:
     harness.say("x", "hello", paced=True)
     harness.engine.step()
     lead = harness.engine.scheduler._contexts["x"].lead
-    assert lead.produced_s == pytest.approx(tiny.config.patch_samples / tiny.config.sample_rate / 2)
+    assert lead.produced_s == pytest.approx(patch_duration_s(tiny) / 2)

@@ -18,7 +18,7 @@ from realtime_tts.model.checkpoint import LoadedModel
 WHOLE = TEXT + REST
 TEXTS = [WHOLE[:10], WHOLE[:14], WHOLE[:18], WHOLE[:22], WHOLE[:26], WHOLE[:30], WHOLE]
 SHORT = {"max_patches_per_char": 0.2, "max_segment_chars": 60}  # so that a text fits the random model
-OPENING = frames.Opening(TEXTS, None, seed=3, cfg=2.0, steps=4)
+OPENING = frames.Opening(TEXTS, None, seed=3, cfg=2.0, steps=2)
 
 
 @pytest.fixture(autouse=True)
@@ -74,33 +74,33 @@ def test_what_another_client_lists_again_and_what_is_empty_is_ignored() -> None:
 
 def test_a_listed_text_is_a_hit_for_every_tenant_from_its_first_request_on(tiny: LoadedModel) -> None:
     harness = listed(tiny)
-    assert speak(harness, "x", WHOLE, encoding="s16le", tenant="a", cfg=2.0, max_patches=None) == 0
+    assert speak(harness, "x", WHOLE, encoding="s16le", tenant="a", cfg=2.0, steps=2, max_patches=None) == 0
     assert num_hits(harness) == 1  # those of the list itself do not count
     assert harness.engine.scheduler.num_contexts == 0
 
 
 @pytest.mark.parametrize("policy", [{}, HEAD], ids=["estimated", "measured"])
-@pytest.mark.parametrize("late", [0, 1, 3])
-def test_a_live_text_that_comes_word_by_word_is_in_memory(
-    exact: LoadedModel, policy: dict[str, Any], late: int
-) -> None:
+def test_a_live_text_that_comes_word_by_word_is_in_memory(exact: LoadedModel, policy: dict[str, Any]) -> None:
     """Each word comes when the speech needs it, and all of the rest after `late` of them."""
     harness = listed(exact, policy)
     before = harness.engine.num_steps
-    fields = {"encoding": "s16le", "cfg": 2.0, "seed": 3, "max_patches": 100, "openings": True}
-    harness.say("x", TEXTS[0], final=False, **fields)
-    assert not harness.engine.step()
-    assert len(harness.sent) > 0
-    for text in TEXTS[1 : 1 + late]:
-        harness.engine.post(frames.Extend("x", text, final=False))
-        while harness.engine.step():
-            pass
-    first_steps = harness.engine.num_steps
-    harness.engine.post(frames.Extend("x", WHOLE, final=True))
-    harness.run()
-    assert isinstance(harness.end("x"), frames.Done)
-    assert first_steps == before
-    assert harness.engine.num_steps == before
+    fields = {"encoding": "s16le", "cfg": 2.0, "steps": 2, "seed": 3, "max_patches": 100, "openings": True}
+    for late in (0, 1, 3):
+        name = f"{late} late"
+        harness.sent.clear()
+        harness.say(name, TEXTS[0], final=False, **fields)
+        assert not harness.engine.step()
+        assert len(harness.sent) > 0
+        for text in TEXTS[1 : 1 + late]:
+            harness.engine.post(frames.Extend(name, text, final=False))
+            while harness.engine.step():
+                pass
+        assert harness.engine.num_steps == before
+        harness.engine.post(frames.Extend(name, WHOLE, final=True))
+        harness.run()
+        assert isinstance(harness.end(name), frames.Done)
+        assert harness.engine.num_steps == before
+    assert num_hits(harness) == 3
 
 
 def test_a_stopped_list_lets_the_worker_leave(tiny: LoadedModel) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_harness import EngineHarness
+from engine_harness import EngineHarness, patch_duration_s
 from test_live_text import add_voice, live, never_stop
 
 from realtime_tts.contract import frames
@@ -45,7 +45,11 @@ def sent(harness: EngineHarness, name: str) -> list[frames.Message]:
     messages = []
     for message in harness.sent:
         if getattr(message, "request_id", None) == name:
-            unlike = {"cached_positions": 0, "prefill_positions": 0} if isinstance(message, frames.Done) else {}
+            unlike = (
+                {"cached_positions": 0, "prefill_positions": 0, "num_remembered": 0}
+                if isinstance(message, frames.Done)
+                else {}
+            )
             messages.append(dataclasses.replace(message, **changed, **unlike))
     return messages
 
@@ -188,7 +192,7 @@ def test_random_requests_sound_the_same_with_memory_and_without(
 ) -> None:
     """Few texts, so that many begin alike, are cut anywhere, and go on otherwise; what is kept is short and little."""
     chance = random.Random(number)
-    patch_s = exact.config.patch_samples / exact.config.sample_rate
+    patch_s = patch_duration_s(exact)
     monkeypatch.setattr("realtime_tts.engine.engine.MAX_OPENING_S", patch_s * chance.choice([2, 4, 100]))
     policy = HEAD if chance.random() < 0.5 else {}
     with_memory = live(exact, policy, max_opening_bytes=chance.choice([8_000, 1 << 20]), max_streams=4)
@@ -203,6 +207,7 @@ def test_random_requests_sound_the_same_with_memory_and_without(
             cuts = sorted(chance.sample([8, 12, 16, 20, 28], 2))
             texts = [*(whole[:cut] for cut in cuts if cut < len(whole)), whole]
         fields: dict[str, Any] = {
+            "steps": 2,
             "seed": chance.choice([3, 3, 3, 4]),
             "voice": chance.choice([None, None, "v"]),
             "max_patches": chance.choice([3, 9, 14]),
@@ -253,7 +258,7 @@ def test_no_more_is_sent_from_memory_than_the_listener_may_be_ahead(
     tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never_stop(monkeypatch, tiny)
-    patch_s = tiny.config.patch_samples / tiny.config.sample_rate
+    patch_s = patch_duration_s(tiny)
     limits = {"park_high_s": 3.5 * patch_s, "park_low_s": 2.5 * patch_s}
     harness = EngineHarness(tiny, **limits)
     fields = {"max_patches": 12}
@@ -272,6 +277,49 @@ def test_no_more_is_sent_from_memory_than_the_listener_may_be_ahead(
     assert np.array_equal(harness.pcm("hit"), harness.pcm("second"))
     assert harness.engine.num_steps == steps
     assert isinstance(harness.end("hit"), frames.Done)
+
+
+@pytest.mark.parametrize("policy", [{}, HEAD], ids=["estimated", "measured"])
+@pytest.mark.parametrize("num_kept", [6, 12], ids=["goes on behind it", "ends in it"])
+@pytest.mark.parametrize("again_patches", [0, 2])
+def test_a_listener_that_holds_and_releases_in_an_opening_hears_what_others_hear(
+    exact: LoadedModel, monkeypatch: pytest.MonkeyPatch, policy: dict[str, Any], num_kept: int, again_patches: int
+) -> None:
+    never_stop(monkeypatch, exact)
+    patch_s = patch_duration_s(exact)
+    monkeypatch.setattr("realtime_tts.engine.engine.MAX_OPENING_S", (num_kept - 0.5) * patch_s)
+    harness = EngineHarness(exact, policy, park_high_s=2.5 * patch_s, park_low_s=1.5 * patch_s)
+    for name in ("first", "second"):
+        speak(harness, name, max_patches=12)
+    harness.say("x", TEXT, openings=True, seed=3, paced=True, max_patches=12)
+    harness.engine.step()
+    num_sent = len(sent(harness, "x"))
+    assert 2 < num_sent < num_kept, "in the middle of the opening"
+    harness.engine.post(frames.Playback("x", 2000 * patch_s, paused=True))
+    for _ in range(10):
+        harness.engine.step()
+        harness.now += 1.0
+    held = len(sent(harness, "x"))
+    assert num_sent < held < num_kept
+    harness.engine.post(frames.Playback("x", 1000 * (2 - again_patches) * patch_s))
+    for _ in range(500):
+        if harness.engine.is_idle:
+            break
+        harness.engine.step()
+        harness.now += patch_s / 4
+    assert num_hits(harness) == 1
+    *audio, done = sent(harness, "x")
+    *expected, _ = sent(harness, "second")
+    assert [dataclasses.replace(each, payload=b"") for each in audio] == [  # type: ignore[call-arg]
+        dataclasses.replace(each, payload=b"")
+        for each in expected  # type: ignore[call-arg]
+    ]
+    assert np.allclose(harness.pcm("x"), harness.pcm("second"), atol=1e-6)
+    assert isinstance(done, frames.Done)
+    harness.engine.post(frames.CloseContext("x"))
+    harness.engine.step()
+    harness.engine.scheduler.pool.forget(range(96))
+    harness.assert_nothing_leaked()
 
 
 def test_speech_with_a_fault_is_not_kept(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +341,7 @@ def patch(number: int = 0) -> StepAudio:
 
 
 def place(voice: str = "v") -> OpeningPlace:
-    return OpeningPlace((voice.encode(),), voice, is_listed=True)
+    return OpeningPlace((voice.encode(),), voice, is_ahead=True)
 
 
 def test_the_opening_that_was_not_used_for_longest_is_dropped_whole() -> None:

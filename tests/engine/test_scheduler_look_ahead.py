@@ -192,3 +192,19 @@ def test_a_step_counts_for_nobody_who_has_taken_a_name_of_it() -> None:
     finish(scheduler, plan, 0.0)
     assert (again.num_patches, again.num_computed) == (0, 0)
     assert name in scheduler.schedule(0.0).request_ids
+
+
+def test_a_patch_of_a_request_that_was_rewound_meanwhile_does_not_count() -> None:
+    scheduler, plan = speaking()
+    following = scheduler.following(plan, 0.0)
+    finish(scheduler, plan, 0.0)
+    request = scheduler._requests["a"]
+    lead = scheduler._contexts["a"].lead
+    produced_s = lead.produced_s
+    scheduler.rewind(request, 2, 0.0)
+    assert lead.produced_s == pytest.approx(produced_s - 2 * PATCH_S)
+    before = request.num_computed, request.num_patches
+    finish(scheduler, following, 0.0)
+    assert (request.num_computed, request.num_patches) == before
+    (item,) = scheduler.schedule(0.0).prefill
+    assert (item.request_id, item.patch_index, item.begins) == ("a", 2, True)

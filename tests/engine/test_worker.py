@@ -1,4 +1,4 @@
-"""The real worker process with the starter voice, through the client that the gateway uses."""
+"""The real worker process with a random voice, through the client that the gateway uses."""
 
 from __future__ import annotations
 
@@ -21,39 +21,44 @@ import pytest
 import pytest_asyncio
 from processes import supervisors, worker_pids
 from random_adapters import adapter_tensors, write_adapter
+from tiny_voice import NAME, PATCH_SAMPLES, RATE_HZ, VOICES
 
 from realtime_tts.cli.engine import worker_specs
 from realtime_tts.config import EngineConfig
 from realtime_tts.contract import frames, heap
 from realtime_tts.contract.engine_options import EngineOptions
-from realtime_tts.contract.location import local_directory
 from realtime_tts.engine.worker import Worker, serve
-from realtime_tts.errors import AdapterError, AudioDecodeError, CheckpointError, ConfigError, EngineError, EngineLost
+from realtime_tts.errors import AdapterError, AudioDecodeError, ConfigError, EngineError, EngineLost
 from realtime_tts.model.checkpoint import load_model
 from realtime_tts.workers.client import EngineClient, EngineState, RequestStream
-from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
+from realtime_tts.workers.supervisor import SupervisorConfig
 
 LONG = "this is a sentence of some length, which takes a while to speak."
 START = frames.encode(frames.Start({}, "clients.sock"))
 CONFIG = SupervisorConfig(ready_timeout_s=90, hang_s=10.0, backoff_s=0.05, stop_s=5)
 
 
-def make(model: str = "starter-voice", device: str = "cpu", **options: int) -> EngineClient:
-    return EngineClient([WorkerSpec(EngineOptions(model, device, threads=1, max_streams=16, **options))], CONFIG)
+def make(model: Path, device: str = "cpu") -> EngineClient:
+    config = EngineConfig(
+        str(model), devices=(device,), threads=1, max_streams=16, flow_steps=5, guidance_from=0.9, guidance_to=0.3,
+        max_adapters=1, max_adapter_rank=4,
+    )  # fmt: skip
+    return EngineClient(worker_specs(config), CONFIG)
 
 
-@pytest_asyncio.fixture
-async def client() -> AsyncIterator[EngineClient]:
-    client = make()
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared_client(tiny_voice: Path) -> AsyncIterator[EngineClient]:
+    """A client of one worker for all tests that leave the worker as it was: a worker takes three seconds to start."""
+    client = make(tiny_voice)
     await client.start()
     yield client
     await client.close()
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def shared_client() -> AsyncIterator[EngineClient]:
-    """For what leaves a worker as it was: each takes four seconds to start."""
-    client = make()
+@pytest_asyncio.fixture
+async def client(tiny_voice: Path) -> AsyncIterator[EngineClient]:
+    """A client of one worker that the test may end."""
+    client = make(tiny_voice)
     await client.start()
     yield client
     await client.close()
@@ -77,7 +82,7 @@ async def collect(stream: RequestStream) -> tuple[np.ndarray, frames.Message]:
 
 
 def speak(client: EngineClient, text: str = LONG, name: str = "r", **fields: object) -> RequestStream:
-    values = {"context_id": name, "voice": "slt", "paced": False, **fields}
+    values = {"context_id": name, "voice": VOICES[0], "paced": False, **fields}
     return client.submit(frames.Generate(name, text=text, **values))  # type: ignore[arg-type]
 
 
@@ -96,23 +101,30 @@ async def add_voice(client: EngineClient, voice_id: str) -> frames.VoiceEncoded:
 async def test_it_says_what_it_is_and_speaks(shared_client: EngineClient) -> None:
     ready = shared_client.ready
     assert ready is not None
-    assert (ready.model, ready.device, ready.dtype, ready.backend) == ("starter-voice", "cpu", "float32", "sdpa")
-    assert (ready.sample_rate, ready.patch_samples, ready.default_voice) == (16000, 2560, "slt")
-    assert {voice["id"] for voice in ready.voices} == {"slt", "rms", "awb"}
+    assert (ready.model, ready.device, ready.dtype, ready.backend) == (NAME, "cpu", "float32", "sdpa")
+    assert (ready.sample_rate, ready.patch_samples, ready.default_voice) == (RATE_HZ, PATCH_SAMPLES, VOICES[0])
+    assert {voice["id"] for voice in ready.voices} == set(VOICES)
     assert ready.text_timing == "measured"
     pcm, done = await collect(speak(shared_client))
     assert isinstance(done, frames.Done)
-    assert done.finish_reason == "stop"
-    assert len(pcm) == done.num_samples
-    assert 0 < done.num_patches * 2560 - done.num_samples <= 1280  # the silence in front is left out
-    assert 2.0 < len(pcm) / 16000 < 7.0
+    assert done.finish_reason == "length"  # the stop head of the random voice never speaks
+    assert len(pcm) == done.num_samples == done.num_patches * PATCH_SAMPLES
+    assert len(LONG) / 2 < done.num_patches < len(LONG)
     assert np.abs(pcm).max() > 3000
+
+
+@on_shared_loop
+async def test_the_modes_of_the_settings_reach_the_worker_and_come_back(shared_client: EngineClient) -> None:
+    ready = shared_client.ready
+    assert ready is not None
+    assert (ready.fp8, ready.guidance_from, ready.guidance_to) == ("off", 0.9, 0.3)
+    assert ready.policy["default_steps"] == 5
 
 
 @on_shared_loop
 async def test_the_same_speech_alone_and_among_others(shared_client: EngineClient) -> None:
     alone, _ = await collect(speak(shared_client, "good morning to you.", "alone", seed=5))
-    crowd = [speak(shared_client, LONG, f"x{n}", voice=("slt", "rms", "awb")[n], seed=n) for n in range(3)]
+    crowd = [speak(shared_client, LONG, f"x{n}", voice=VOICES[n], seed=n) for n in range(3)]
     among, _ = await collect(speak(shared_client, "good morning to you.", "among", seed=5))
     await asyncio.gather(*map(collect, crowd))
     assert np.abs(among.astype(int) - alone).max() < 33  # 1e-3 of full scale
@@ -123,7 +135,7 @@ async def test_a_listed_opening_is_spoken_ahead_and_sent_from_memory(shared_clie
     ready = shared_client.ready
     assert ready is not None
     policy: Any = ready.policy
-    opening = frames.Opening(["good evening."], "slt", 0, policy["default_cfg"], policy["default_steps"])
+    opening = frames.Opening(["good evening."], VOICES[0], 0, policy["default_cfg"], policy["default_steps"])
     shared_client.speak_ahead([opening])
     await until(lambda: shared_client.stats[0].opening_bytes > 0 and shared_client.stats[0].running == 0)
     pcm, done = await collect(speak(shared_client, "good evening.", "hit", openings=True, tenant="a"))
@@ -136,23 +148,24 @@ async def test_a_listed_opening_is_spoken_ahead_and_sent_from_memory(shared_clie
     await until(lambda: shared_client.stats[0].opening_hits == 1)
 
 
-@on_shared_loop
-async def test_cancel_at_any_await_leaves_no_block_slot_or_stream(shared_client: EngineClient) -> None:
-    await until(lambda: bool(shared_client.stats) and not shared_client.stats[0].running)
-    before = shared_client.stats[0]
+async def test_cancel_at_any_await_leaves_no_block_slot_or_stream(client: EngineClient) -> None:
+    await until(lambda: bool(client.stats))
+    before = client.stats[0]
     for num_messages in range(4):
-        streams = [speak(shared_client, name=f"{num_messages}-{n}") for n in range(2)]
+        streams = [speak(client, name=f"{num_messages}-{n}") for n in range(2)]
         for _ in range(num_messages):
             await anext(streams[0])
-        shared_client.cancel(streams[0].request_id)
+        client.cancel(streams[0].request_id)
         await streams[1].aclose()
         for stream in streams:
-            shared_client.close_context(stream.context_id)
-    await until(lambda: shared_client.stats[0].contexts == before.contexts)
-    after = shared_client.stats[0]
-    assert (after.free_slots, after.running, after.waiting) == (before.free_slots, 0, 0)
-    assert after.free_blocks == before.free_blocks
-    assert shared_client.num_requests == 0
+            client.close_context(stream.context_id)
+    idle = (before.free_slots, before.free_blocks, 0, 0, 0)
+    await until(lambda: resources(client.stats[0]) == idle)
+    assert client.num_requests == 0
+
+
+def resources(stats: frames.Stats) -> tuple[int, ...]:
+    return stats.free_slots, stats.free_blocks, stats.running, stats.waiting, stats.contexts
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
@@ -162,7 +175,7 @@ async def test_a_worker_killed_or_stopped_in_mid_speech_is_replaced_and_speaks(
     """In an added voice, too, from its first request."""
     await add_voice(client, "mine")
     before, _ = await collect(speak(client, "hello there.", "before", voice="mine"))
-    stream = speak(client)
+    stream = speak(client, final=False)  # it waits for more text
     await anext(stream)
     os.kill(worker_pids(client)[0], number)
     _, failed = await asyncio.wait_for(collect(stream), 30)
@@ -174,49 +187,10 @@ async def test_a_worker_killed_or_stopped_in_mid_speech_is_replaced_and_speaks(
     after, done = await collect(speak(client, "hello there.", "after", voice="mine"))
     assert isinstance(done, frames.Done)
     assert np.abs(after.astype(int) - before).max() < 33  # 1e-3 of full scale
+    await a_drain_by_the_gateway_ends_the_worker_by_itself(client)
 
 
-async def test_sigterm_has_a_worker_leave_when_its_contexts_are_closed_and_a_second_one_at_once(
-    client: EngineClient,
-) -> None:
-    stream = speak(client, LONG)
-    await anext(stream)
-    (pid,) = worker_pids(client)
-    os.kill(pid, signal.SIGTERM)
-    await until(lambda: client.state is EngineState.DOWN)
-    with pytest.raises(EngineLost):
-        speak(client, "hello", "new")
-    _, done = await collect(stream)
-    assert isinstance(done, frames.Done)
-    assert done.finish_reason == "stop"
-    await asyncio.sleep(1.5)  # nothing is at work, but the context is open
-    _, done = await collect(speak(client, "hello", "more", context_id="r"))
-    assert isinstance(done, frames.Done)
-    assert worker_pids(client) == [pid]
-    client.close_context("r")
-    await until(lambda: client.state is EngineState.READY, 60)
-    assert worker_pids(client) != [pid]
-    assert [report.losses for report in client.keeper.devices] == [0]
-    await a_second_sigterm_waits_for_what_runs_alone(client)
-
-
-async def a_second_sigterm_waits_for_what_runs_alone(client: EngineClient) -> None:
-    """And for no context."""
-    stream = speak(client, LONG, "new")
-    await anext(stream)
-    (pid,) = worker_pids(client)
-    os.kill(pid, signal.SIGTERM)
-    await until(lambda: client.state is EngineState.DOWN)
-    os.kill(pid, signal.SIGTERM)
-    _, done = await collect(stream)
-    assert isinstance(done, frames.Done)
-    assert done.finish_reason == "stop"
-    await until(lambda: worker_pids(client) != [pid])
-
-
-async def test_a_drain_by_the_gateway_ends_the_worker_by_itself() -> None:
-    client = make()
-    await client.start()
+async def a_drain_by_the_gateway_ends_the_worker_by_itself(client: EngineClient) -> None:
     stream = speak(client)
     await anext(stream)
     (supervisor,) = supervisors(client)
@@ -226,13 +200,52 @@ async def test_a_drain_by_the_gateway_ends_the_worker_by_itself() -> None:
     assert supervisor.last_exit == 0
 
 
-async def test_a_worker_whose_gateway_is_gone_exits() -> None:
-    client = make()
-    await client.start()
+async def test_sigterm_has_a_worker_leave_when_its_contexts_are_closed_and_a_second_one_at_once(
+    client: EngineClient,
+) -> None:
+    stream = speak(client, LONG, final=False)
+    await anext(stream)
+    (pid,) = worker_pids(client)
+    os.kill(pid, signal.SIGTERM)
+    await until(lambda: client.state is EngineState.DOWN)
+    with pytest.raises(EngineLost):
+        speak(client, "hello", "new")
+    client.extend(stream.request_id, LONG, final=True)
+    _, done = await collect(stream)
+    assert isinstance(done, frames.Done)
+    assert done.finish_reason == "length"
+    await asyncio.sleep(1.5)  # nothing is at work, but the context is open
+    _, done = await collect(speak(client, "hello", "more", context_id="r"))
+    assert isinstance(done, frames.Done)
+    assert worker_pids(client) == [pid]
+    client.close_context("r")
+    await until(lambda: client.state is EngineState.READY, 60)
+    assert worker_pids(client) != [pid]
+    assert [report.losses for report in client.keeper.devices] == [0]
+    await a_second_sigterm_waits_for_what_runs_alone(client)
+    await a_worker_whose_gateway_is_gone_exits(client)
+
+
+async def a_second_sigterm_waits_for_what_runs_alone(client: EngineClient) -> None:
+    """And for no context."""
+    stream = speak(client, 3 * LONG, "new")
+    await anext(stream)
+    (pid,) = worker_pids(client)
+    os.kill(pid, signal.SIGTERM)
+    await until(lambda: client.state is EngineState.DOWN)
+    os.kill(pid, signal.SIGTERM)
+    _, done = await collect(stream)
+    assert isinstance(done, frames.Done)
+    assert done.finish_reason == "length"
+    await until(lambda: client.state is EngineState.READY, 60)
+    assert worker_pids(client) != [pid]
+
+
+async def a_worker_whose_gateway_is_gone_exits(client: EngineClient) -> None:
     (pid,) = worker_pids(client)
     (supervisor,) = supervisors(client)
     supervisor._stopping = True  # no respawn, and SIGTERM instead of SIGKILL
-    stream = speak(client)
+    stream = speak(client, name="last")
     await anext(stream)
     assert supervisor._writer is not None
     supervisor._writer.close()
@@ -240,27 +253,26 @@ async def test_a_worker_whose_gateway_is_gone_exits() -> None:
     assert supervisor.last_exit in (0, -signal.SIGTERM)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    await client.close()
 
 
 @on_shared_loop
 async def test_a_voice_is_made_from_a_recording_while_others_speak(shared_client: EngineClient) -> None:
     talking = speak(shared_client)
-    assert (await add_voice(shared_client, "mine")).num_reference_patches == 13
+    assert (await add_voice(shared_client, "cloned")).num_reference_patches == 13
     with pytest.raises(AudioDecodeError):
         await shared_client.encode_voice(frames.EncodeVoice("short", 24000, 100, payload=TONE[:100]))
-    _, done = await collect(speak(shared_client, "hello there.", "cloned", voice="mine"))
+    _, done = await collect(speak(shared_client, "hello there.", "hello", voice="cloned"))
     assert isinstance(done, frames.Done)
     assert isinstance((await collect(talking))[1], frames.Done)
 
 
-async def test_a_worker_reads_an_adapter_while_it_serves(tmp_path: Path) -> None:
-    directory = local_directory("starter-voice")
-    assert directory is not None
-    tensors = adapter_tensors(load_model(directory).model, seed=0)
+@on_shared_loop
+async def test_a_worker_reads_an_adapter_while_it_serves(
+    shared_client: EngineClient, tiny_voice: Path, tmp_path: Path
+) -> None:
+    client = shared_client
+    tensors = adapter_tensors(load_model(tiny_voice).model, seed=0)
     message = frames.AddAdapter("a", str(write_adapter(tmp_path / "a", tensors)))
-    client = make(max_adapters=1, max_adapter_rank=4)
-    await client.start()
     with pytest.raises(AdapterError, match="r is 5, this server takes up to 4"):
         await client.load_adapter(frames.AddAdapter("b", str(write_adapter(tmp_path / "b", tensors, r=5))))
     assert (await client.load_adapter(message)).rank == 4
@@ -273,7 +285,7 @@ async def test_a_worker_reads_an_adapter_while_it_serves(tmp_path: Path) -> None
     again, _ = await collect(speak(client, "hello there.", "again", adapter="a", max_patches=4))
     assert again.shape == adapted.shape
     assert np.abs(again.astype(int) - adapted).max() < 33
-    await client.close()
+    client.unload_adapter("a")
 
 
 async def test_a_reading_that_nobody_wants_any_more_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -552,25 +564,6 @@ async def test_a_worker_whose_gateway_goes_away_while_it_loads_exits(tmp_path: P
         server.close()
 
 
-async def test_the_modes_of_the_settings_reach_the_worker_and_come_back() -> None:
-    chosen = EngineConfig(devices=("cpu",), threads=1, max_streams=2, flow_steps=5, guidance_from=0.9, guidance_to=0.3)
-    client = EngineClient(worker_specs(chosen, quiet=True), CONFIG)
-    await client.start()
-    try:
-        ready = client.ready
-        assert (ready.fp8, ready.guidance_from, ready.guidance_to) == ("off", 0.9, 0.3)
-        assert ready.policy["default_steps"] == 5
-        pcm, end = await collect(speak(client, "yes."))
-        assert pcm.size
-        assert isinstance(end, frames.Done)
-    finally:
-        await client.close()
-    with pytest.raises(ConfigError, match="fp8 needs fused kernels"):
-        await EngineClient(worker_specs(dataclasses.replace(chosen, fp8="flow"), quiet=True), CONFIG).start()
-
-
-async def test_a_model_or_device_that_cannot_be_used_says_why() -> None:
-    with pytest.raises(CheckpointError):
-        await make("/nonexistent").start()
+async def test_a_device_that_cannot_be_used_says_why(tiny_voice: Path) -> None:
     with pytest.raises(ConfigError, match="cuda:99"):
-        await make(device="cuda:99").start()
+        await make(tiny_voice, device="cuda:99").start()

@@ -14,16 +14,16 @@ from random_checkpoints import CONFIGS, write_checkpoint
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
+from voices import DEFAULT_VOICE, SAMPLE_RATE_HZ, STARTER_DIRECTORY
 
-import realtime_tts
+from realtime_tts.contract.location import STARTER_VOICE
 from realtime_tts.errors import CheckpointError
 from realtime_tts.model import weights
-from realtime_tts.model.checkpoint import load_model, resolve_directory, save_weights
+from realtime_tts.model.checkpoint import Uninitialised, load_model, resolve_directory, save_weights
 from realtime_tts.model.config_file import parse_config
 from realtime_tts.model.voxcpm import VoxCPM
 
 GOLDENS = Path(__file__).parents[1] / "parity" / "goldens"
-STARTER = Path(realtime_tts.__file__).parent / "starter_voice"
 NAME = "voxcpm2"
 
 
@@ -113,7 +113,7 @@ def tensors(original) -> dict[str, dict[str, torch.Tensor]]:
 
 @pytest.fixture(scope="module")
 def modules() -> dict[str, nn.Module]:
-    with torch.device("meta"):
+    with torch.device("meta"), Uninitialised():
         model = VoxCPM(parse_config(CONFIGS[NAME]))
     vae = model.vae
     del model.vae
@@ -375,14 +375,15 @@ def test_an_unknown_path_or_failed_download_is_a_checkpoint_error(tmp_path, monk
 
 
 def test_the_starter_voice_loads():
-    loaded = load_model(STARTER)
-    assert loaded.name == "starter-voice"
-    assert (loaded.config.sample_rate, loaded.config.patch_samples) == (16000, 2560)
-    assert loaded.tokenizer.encode_trusted("<slt>") == [40]
+    loaded = load_model(STARTER_DIRECTORY)
+    assert loaded.name == STARTER_VOICE
+    assert loaded.config.sample_rate == SAMPLE_RATE_HZ
+    assert loaded.config.patch_samples == 0.16 * SAMPLE_RATE_HZ
+    assert len(loaded.tokenizer.encode_trusted(f"<{DEFAULT_VOICE}>")) == 1
 
 
 def test_nothing_is_drawn_only_to_be_overwritten(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the meta device the normal distribution, for one, loads torch's compiler."""
+    """On the meta device a drawn tensor makes torch load its compiler, or sympy."""
     drawn: list[str] = []
 
     def noting(name: str) -> Callable[..., torch.Tensor]:
@@ -390,6 +391,8 @@ def test_nothing_is_drawn_only_to_be_overwritten(original: Path, monkeypatch: py
 
     for name in ("normal_", "uniform_"):
         monkeypatch.setattr(torch.Tensor, name, noting(name))
+    for name in ("rand", "randn"):
+        monkeypatch.setattr(torch, name, lambda *size, name=name: (drawn.append(name), torch.zeros(size))[1])
     torch.nn.Embedding(2, 2)
     assert drawn == ["normal_"]
     load_model(original)

@@ -8,7 +8,7 @@ import torch
 from random_checkpoints import CONFIGS
 
 from realtime_tts.model.config_file import parse_config
-from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes, _guide, step_grid
+from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes, guide, step_grid
 from realtime_tts.model.voxcpm import VoxCPM
 
 
@@ -44,13 +44,13 @@ def test_the_grid_sways_towards_the_noise_and_ends_at_zero():
 
 def test_guidance_of_one_is_the_conditional_velocity():
     positive, negative = torch.randn(2, 3, 4, 8, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(_guide(positive, negative, torch.ones(3, 1, 1)), positive)
+    torch.testing.assert_close(guide(positive, negative, torch.ones(3, 1, 1)), positive)
 
 
 def test_guidance_extrapolates_from_the_projection_of_the_unconditional_velocity():
     positive, negative = torch.tensor([[[3.0, 1.0]]]), torch.tensor([[[2.0, 0.0]]])
     # The projection of (3, 1) on (2, 0) is (3, 0); what differs from it is (0, 1), three times.
-    torch.testing.assert_close(_guide(positive, negative, torch.full((1, 1, 1), 3.0)), torch.tensor([[[3.0, 3.0]]]))
+    torch.testing.assert_close(guide(positive, negative, torch.full((1, 1, 1), 3.0)), torch.tensor([[[3.0, 3.0]]]))
 
 
 def test_streams_do_not_influence_each_other(model):

@@ -425,10 +425,11 @@ def test_the_streamed_decoder(
     runs = []
     for _ in range(2):
         state = fused.new_state(6, "cuda")
-        state.values.fill_(7.0)
+        (contexts,) = state.tensors
+        contexts.fill_(7.0)
         state.reset(slots)
         parts = [fused.decode_stream(patch, state, slots) for patch in z.split([4, 8, 4, 8], dim=1)]
         runs.append(torch.cat(parts, dim=1))
-        assert (state.values[[1, 3, 5]] == 7.0).all()
+        assert (contexts[[1, 3, 5]] == 7.0).all()
     assert torch.equal(runs[0], runs[1])
     assert (runs[0].double() - expected).norm() / expected.norm() < bound

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
+from voices import STARTER_DIRECTORY
 
-import realtime_tts
 from realtime_tts.model.attention import AttentionMetadata, KVCache, PagedAttention, SDPABackend
 from realtime_tts.model.checkpoint import load_model
 from realtime_tts.model.text_head import HeadProbe, TextSpans
@@ -18,7 +16,6 @@ pytestmark = [
     pytest.mark.usefixtures("cuda_context"),
 ]
 
-STARTER = Path(realtime_tts.__file__).parent / "starter_voice"
 NUM_STREAMS, NUM_STEPS, BLOCK_SIZE = 3, 6, 16
 
 
@@ -26,7 +23,7 @@ class DecodeStep:
     """Three streams of different ages; `run` advances each by one patch, all state on the device."""
 
     def __init__(self, dtype: torch.dtype, device: str) -> None:
-        self.model = load_model(STARTER, device, dtype).model
+        self.model = load_model(STARTER_DIRECTORY, device, dtype).model
         config = self.model.config
         self.kv = KVCache.allocate(config, 16, BLOCK_SIZE, device, dtype)
         context_lens, tables = [5, 20, 33], [[1, 2, 3], [4, 5, 6], [7, 8, 9]]

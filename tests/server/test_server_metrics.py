@@ -59,12 +59,14 @@ class Workers:
 def test_what_its_place_in_the_text_told_of_speech_is_counted_by_kind(metrics: Metrics) -> None:
     engine: Any = Workers()
     metrics.exposition(engine)
-    faults = {"ends_cut": 5, "ends_continued": 1, "babbles": 2, "skips": 3, "repeats": 4}
+    faults = {"ends_cut": 5, "ends_continued": 1, "babbles": 2, "skips": 3, "repeats_mended": 4, "stuck": 6}
     engine.totals.update(faults)
     for _ in range(2):  # twice read is not twice counted
         text = metrics.exposition(engine).decode()
-    for kind, count in zip(("end_cut", "end_continued", "babble", "skip", "repeat"), faults.values(), strict=True):
-        assert f'realtime_tts_engine_text_faults_total{{kind="{kind}"}} {count}.0' in text
+    kinds = {"end_cut": "mended", "end_continued": "mended", "babble": "heard", "skip": "heard", "repeat": "mended"}
+    for (kind, result), count in zip([*kinds.items(), ("stuck", "heard")], faults.values(), strict=True):
+        assert f'realtime_tts_engine_text_faults_total{{kind="{kind}",result="{result}"}} {count}.0' in text
+    assert 'realtime_tts_engine_text_faults_total{kind="skip",result="mended"} 0.0' in text
 
 
 def test_names_follow_prometheus_conventions(metrics: Metrics) -> None:

@@ -227,6 +227,28 @@ def test_the_rest_of_a_word_is_made_and_sent(driver: Driver) -> None:
     assert driver.of(ContextCancelled)[-1].spoken_text == "Incredible"
 
 
+@pytest.mark.parametrize("is_complete", [False, True], ids=["made later", "complete"])
+def test_a_hold_in_the_last_word_is_no_later_than_the_end_of_the_audio(driver: Driver, is_complete: bool) -> None:
+    driver.say("c", "Incredible.")
+    driver.give("c", 10)
+    driver.session.segment_progress("c", 0, 200, False, driver.now, reached=(200, 4))
+    driver.give("c", 1)
+    driver.receive(End("c"))
+    if is_complete:
+        driver.finish("c")
+        driver.receive(Hold("c", played_ms=100))
+    else:
+        driver.receive(Hold("c", played_ms=100))
+        assert held(driver).played_ms > 220  # an estimate: speech may end sooner
+        driver.finish("c")
+    assert driver.of(ContextDone)
+    driver.receive(Hold("c"))
+    assert held(driver).played_ms == 220
+    assert held(driver).spoken_text == "Incredible."
+    driver.receive(Release("c", clause_after_ms=1e6))
+    assert driver.of(ContextReleased)[-1].from_ms == 220
+
+
 def test_a_word_that_is_cut_off_by_a_cancel_was_not_heard(driver: Driver) -> None:
     driver.say("c", "Incredible.")
     driver.give("c", 10)

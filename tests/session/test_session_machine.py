@@ -29,11 +29,13 @@ from realtime_tts.session.messages import (
     CancelRequest,
     ClientMessage,
     CloseSession,
+    Commit,
     ContextCancelled,
     ContextDone,
     ContextFailed,
     ContextStarted,
     Crashed,
+    DraftSpeech,
     End,
     EndOfSegments,
     ErrorMessage,
@@ -91,6 +93,7 @@ class Heard:
     terminal: ServerMessage | None = None
     overclaimed: bool = False  # has acknowledged more than it had: may lose what it lacks
     cancelled: bool = False
+    is_draft: bool = False
     lost: bool = False  # cannot be resumed: only its terminal message may still come
 
     def take(self, message: ServerMessage) -> None:
@@ -104,6 +107,8 @@ class Heard:
         self.last_sequence = message.sequence
         assert self.started == (not isinstance(message, ContextStarted))
         self.started = True
+        if self.is_draft:
+            assert isinstance(message, ContextStarted | ContextCancelled | ContextFailed)
         if isinstance(message, AudioPackets):
             assert message.packets.pts_samples == self.num_packets * 960
             assert int.from_bytes(message.packets.payloads[0], "big") == self.num_packets
@@ -251,6 +256,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert isinstance(
             event,
             StartSpeech
+            | DraftSpeech
             | ExtendSpeech
             | EndOfSegments
             | CancelContext
@@ -259,7 +265,12 @@ class SessionMachine(RuleBasedStateMachine):
             | ParkContext
             | PriorityChanged,
         )
+        if isinstance(event, DraftSpeech):
+            assert event.segment.final
+            assert event.context_id not in self.engine
+            self.engine[event.context_id] = Speech()
         if isinstance(event, StartSpeech):
+            assert not self.client[event.context_id].is_draft
             speech = self.engine.setdefault(event.context_id, Speech())
             assert event.segment.index == speech.num_started
             assert not self.config.in_turn or event.context_id == next(iter(self.session._contexts.open))
@@ -304,6 +315,7 @@ class SessionMachine(RuleBasedStateMachine):
             else:
                 assert found.received_chars == len(heard.text)
                 assert found.num_flushes == heard.num_flushes
+                assert found.draft == heard.is_draft
 
     def name(self, pick: int) -> str:
         """One of the youngest contexts, or one that does not exist yet."""
@@ -358,6 +370,25 @@ class SessionMachine(RuleBasedStateMachine):
         self.say(Text(name, text, params=SpeechParams(mode=mode)))
 
     @precondition(lambda self: self.is_open)
+    @rule(text=TEXTS, mode=st.sampled_from(MODES))
+    def begin_draft(self, text: str, mode: str) -> None:
+        name = self.name(0)
+        used = self.session._contexts.ended_as(name) is not None
+        if not used and self.session.num_open_contexts < CONFIG.max_contexts:
+            self.client[name] = Heard(text, is_live=mode == "live", is_draft=True)
+        self.say(Text(name, text, params=SpeechParams(mode=mode), draft=True))
+
+    @precondition(lambda self: self.is_open)
+    @rule(pick=PICKS, text=st.one_of(TEXTS, st.none()))
+    def commit(self, pick: int, text: str | None) -> None:
+        name = self.name(pick)
+        context = self.session._contexts.open.get(name)
+        if context is not None and context.draft_at is not None:
+            heard = self.client[name]
+            heard.text, heard.is_draft = heard.text if text is None else text, False
+        self.say(Commit(name, text))
+
+    @precondition(lambda self: self.is_open)
     @rule(audio_ms=st.floats(100, 8000), done=st.booleans())
     def a_whole_sentence_is_spoken(self, audio_ms: float, done: bool) -> None:
         self.send_text(0, "One two three four. ")
@@ -377,7 +408,7 @@ class SessionMachine(RuleBasedStateMachine):
     def send_flush(self, pick: int) -> None:
         name = self.name(pick)
         if name in self.session._contexts.open:
-            self.client[name].num_flushes += 1
+            self.client[name].num_flushes += not self.client[name].is_draft
             self.say(Flush(name, str(self.client[name].num_flushes)))
         else:
             self.say(Flush(name))
@@ -416,7 +447,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.client[name].overclaimed = True
         self.say(Hold(name, at, played_ms))
         held = self.session._contexts.open.get(name)
-        assert held is None or held.held_at is not None
+        assert held is None or (held.held_at is None) is (held.draft_at is not None)
         assert held is None or held.sender.next_send_at(self.now, 0) in (None, self.now)
 
     @precondition(lambda self: self.is_open)
@@ -566,7 +597,10 @@ class SessionMachine(RuleBasedStateMachine):
             if not self.connected:
                 self.reconnect()
             self.block_or_unblock(True)
-            self.say(*[End(name) for name in self.session._contexts.open], Leave())
+            drafts = [name for name, context in self.session._contexts.open.items() if context.draft_at is not None]
+            for name in drafts:
+                self.client[name].is_draft = False
+            self.say(*map(Commit, drafts), *[End(name) for name in self.session._contexts.open], Leave())
             while self.session.num_open_contexts:
                 before = self.now
                 self.run_clock(0)

@@ -17,6 +17,10 @@ from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
 
 
+def patch_duration_s(loaded: LoadedModel) -> float:
+    return loaded.config.patch_samples / loaded.config.sample_rate
+
+
 def speaking(layout: StepLayout) -> tuple[str, ...]:
     """Ids of the requests that speak in a step, by row."""
     return tuple(stream.request_id for stream in layout.streams)
@@ -42,8 +46,9 @@ class EngineHarness:
             "num_blocks": 96,
             "max_streams": 16,
             "max_positions": min(256, shape.max_length),
-            "patch_s": shape.patch_samples / shape.sample_rate,
+            "patch_s": patch_duration_s(loaded),
             "min_patches": shape.min_patches,
+            "max_mends": 0,  # random models skip and repeat at random
             **limits,
         }
         config, emit = SchedulerConfig(**values), self.sent.append

@@ -157,6 +157,7 @@ class FakeWorker:
         self.channels = ClientChannels(ready(options), self.receive)
         self.contexts: dict[str, Context] = {}
         self.requests: dict[str, tuple[Request, asyncio.Task[None]]] = {}
+        self.drafts: dict[str, str] = {}  # by context
         self.voices: dict[str, str | None] = dict.fromkeys(POLICY["voices"])  # id → tenant; None: everybody's
         self.encodings: dict[str, asyncio.Task[None]] = {}
         self.adapters: set[str] = set()
@@ -192,7 +193,9 @@ class FakeWorker:
 
     def receive(self, message: frames.Message) -> None:
         self.note(message)
-        if isinstance(message, frames.Generate):
+        if isinstance(message, frames.Generate) and message.draft:
+            self.drafts[message.context_id] = message.text
+        elif isinstance(message, frames.Generate):
             context = self.contexts.setdefault(message.context_id, Context())
             request = Request(message, POLICY["max_segment_chars"])
             task = asyncio.get_running_loop().create_task(self.run(request, context))
@@ -203,6 +206,7 @@ class FakeWorker:
             self.cancel(message.request_id)
         elif isinstance(message, frames.CloseContext):
             self.contexts.pop(message.context_id, None)
+            self.drafts.pop(message.context_id, None)
             for request, _ in list(self.requests.values()):
                 if request.message.context_id == message.context_id:
                     self.cancel(request.message.request_id)
@@ -344,6 +348,7 @@ class FakeWorker:
                 message.request_id,
                 "stop",
                 num_patches=index,
+                num_remembered=int(message.segment == 0 and self.drafts.get(message.context_id) == message.text),
                 num_samples=index * options.patch_samples,
                 prefill_positions=options.prefix_positions + len(request.text),
                 cached_positions=num_cached,

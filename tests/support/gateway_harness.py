@@ -67,11 +67,12 @@ class GatewayHarness:
         self.error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gateway")
+        # A daemon: if the gateway does not stop, the tests end all the same.
+        self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
 
     def __enter__(self) -> GatewayHarness:
         self._thread.start()
-        if not self._ready.wait(60):
+        if not self._ready.wait(100):
             raise TimeoutError("the gateway did not get ready")
         if self.error is not None:
             self._thread.join()
@@ -81,7 +82,7 @@ class GatewayHarness:
     def __exit__(self, *exc_info: object) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self.server.exit_now)
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "the gateway did not stop"
 
     @property
@@ -100,11 +101,11 @@ class GatewayHarness:
         async def run() -> T:
             return function()
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(60)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the gateway's loop."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
     def usage(self) -> Usage:
         return self.call(self._usage)

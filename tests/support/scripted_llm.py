@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 READ_S = 30.0
+HEAD = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n"
 
 
 class ScriptedLLM:
@@ -17,14 +18,17 @@ class ScriptedLLM:
     Attributes:
         events: what happened, in order: "asked", "finished" or "hung up".
         questions: the last user message of each request.
+        messages: all messages of each request.
     """
 
-    def __init__(self, first: Sequence[str], rest: Sequence[str]) -> None:
+    def __init__(self, first: Sequence[str], rest: Sequence[str], *, allowed_origin: str = "") -> None:
         self._first, self._rest = first, rest
+        self._head = HEAD + f"access-control-allow-origin: {allowed_origin}\r\n" if allowed_origin else HEAD
         self.go_on = asyncio.Event()
         self.ended = asyncio.Event()
         self.events: list[str] = []
         self.questions: list[str] = []
+        self.messages: list[list[dict[str, Any]]] = []
         self.url = ""
 
     @contextlib.asynccontextmanager
@@ -40,10 +44,14 @@ class ScriptedLLM:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             path, request = await read_request(reader)
+            if request is None:  # a browser asks first whether its page is allowed
+                writer.write(f"{self._head}access-control-allow-headers: content-type\r\n\r\n".encode())
+                return
             assert request["stream"] is True
             self.events.append("asked")
             self.questions.append(request["messages"][-1]["content"])
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+            self.messages.append(request["messages"])
+            writer.write(f"{self._head}\r\n".encode())
             before, after, piece = DIALECTS[path]
             writer.write(b"".join(map(event, before)) + b"".join(event(piece(text)) for text in self._first))
             self.events.append(await self._until_told(reader))
@@ -66,13 +74,13 @@ class ScriptedLLM:
         return outcome
 
 
-async def read_request(reader: asyncio.StreamReader) -> tuple[str, dict[str, Any]]:
-    """Path and JSON body of an HTTP request."""
+async def read_request(reader: asyncio.StreamReader) -> tuple[str, dict[str, Any] | None]:
+    """Path and JSON body of an HTTP request; None: it has no body."""
     head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), READ_S)).decode("latin-1")
     request_line, *lines = head.rstrip().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    body = await asyncio.wait_for(reader.readexactly(int(headers["content-length"])), READ_S)
-    return request_line.split(" ")[1].partition("?")[0], json.loads(body)
+    body = await asyncio.wait_for(reader.readexactly(int(headers.get("content-length", 0))), READ_S)
+    return request_line.split(" ")[1].partition("?")[0], json.loads(body) if body else None
 
 
 def event(data: dict[str, Any] | str) -> bytes:

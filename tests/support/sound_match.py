@@ -33,3 +33,11 @@ def last_sounds(heard: Samples, rate_hz: int = ROOM_RATE_HZ) -> Samples:
     slow = decimated(heard, rate_hz)
     end = int(np.flatnonzero(np.abs(slow) > LOUD)[-1]) + 1
     return slow[max(0, end - MATCH_RATE_HZ // 3) : end]
+
+
+def loud_pieces(heard: Samples, rate_hz: int = ROOM_RATE_HZ) -> list[Samples]:
+    """Pieces of 0.15 s that are loud on average, at `MATCH_RATE_HZ`, one after the other."""
+    slow = decimated(heard, rate_hz)
+    length = round(0.15 * MATCH_RATE_HZ)
+    pieces = slow[: len(slow) // length * length].reshape(-1, length)
+    return [piece for piece in pieces if np.abs(piece).mean() > LOUD]

@@ -94,7 +94,7 @@ class StreamClient:
             assert context_id not in self.contexts
             self.contexts[context_id] = ContextLog(message["number"])
             return
-        if message["type"] in ("error", "warning", "cancel.acknowledged") or context_id is None:
+        if message["type"] in ("error", "warning", "cancel.acknowledged", "context.held") or context_id is None:
             return
         log = self.contexts[context_id]
         assert log.terminal is None, f"{message['type']} after {log.terminal}"

@@ -247,10 +247,13 @@ async def test_a_respawned_worker_knows_all_voices_before_its_first_request(
 async def test_every_worker_present_and_future_receives_the_openings(make_client: MakeClient, journal: Journal) -> None:
     client = await make_client(journal=journal.path)
     client.speak_ahead([frames.Opening(["Sure."], "slt", 0, 2.0, 10)] * 2)
-    await until(lambda: len(journal.frames("opening")) == 1)
+
+    def received() -> list[int]:
+        return [len(of_worker) for of_worker in journal.frames("opening").values()]
+
+    await until(lambda: received() == [2])
     os.kill(worker_pids(client)[0], signal.SIGKILL)
-    await until(lambda: len(journal.frames("opening")) == 2)
-    await until(lambda: [len(received) for received in journal.frames("opening").values()] == [2, 2])
+    await until(lambda: received() == [2, 2])
 
 
 async def test_a_worker_that_becomes_ready_while_a_voice_is_made_gets_it(

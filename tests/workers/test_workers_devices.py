@@ -206,6 +206,28 @@ async def test_a_worker_that_leaves_waits_for_its_contexts_and_gets_no_new_ones(
     assert states(client) == ["serving", "serving"]
 
 
+async def test_a_context_is_spoken_where_its_draft_was_made_unless_that_worker_leaves(make_client: MakeClient) -> None:
+    client = await make_client(2, real_time_streams=4)
+    for name in ("stays", "moves"):
+        client.draft(frames.Generate(f"{name}/0", name, "hello", draft=True))
+    (drafting,) = {client.workers.index(worker) for worker in client._draft_workers.values()}
+    _, done = await collect(speak(client, "hello", "stays", "stays/0"))
+    assert isinstance(done, frames.Done)
+    assert done.num_remembered == 1
+    assert worker_of(client, "stays") == drafting
+    client.close_context("stays")
+    pool_of(client).supervisors[drafting].leave()
+    await until(lambda: states(client)[drafting] == "leaving" and client.num_ready == 1, PATIENT_S)
+    _, done = await collect(speak(client, "hello", "moves", "moves/0"))
+    assert isinstance(done, frames.Done)
+    assert done.num_remembered == 0
+    client.close_context("moves")
+    assert not client._draft_workers
+    client.draft(frames.Generate("dropped/0", "dropped", "hello", draft=True))
+    client.close_context("dropped")
+    assert not client._draft_workers
+
+
 async def test_when_the_only_worker_leaves_new_contexts_can_be_tried_again(make_client: MakeClient) -> None:
     client = await make_client(1)
     await collect(speak(client, "first", "open", "a"))

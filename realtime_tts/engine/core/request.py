@@ -46,6 +46,7 @@ class Request:
     cost the same. own_flow_steps: its number of flow steps if that is not the usual one; else 0.
     min_prefill: num_prefill of the text alone, without what continuity adds if there is room; known on admission.
     max_positions: positions for the longest that an open text may become, without continuity; 0: the present length.
+    is_draft: no listener waits for it yet; it has a context of its own, and its text is final.
     may_recall: its next patch may be in memory. num_remembered: patches that were sent from memory, its first ones; the
     device makes the others.
     """
@@ -62,6 +63,7 @@ class Request:
     own_flow_steps: int = 0
     arrived_s: float = 0.0
     max_positions: int = 0
+    is_draft: bool = False
     supply: TextSupply = dataclasses.field(default_factory=TextSupply)
 
     status: Status = Status.WAITING

@@ -12,6 +12,9 @@ and prefilled like that of a new request.
 
 A waiting request may speak its first patches from memory. It then begins on the device like a request that has read
 more text: with these patches in its input.
+
+A draft is a request that no listener waits for yet. It joins a step only beside all streams that are ready, and
+lengthens it little. It holds a slot and blocks only as long as no other request needs them.
 """
 
 from __future__ import annotations
@@ -40,6 +43,11 @@ from realtime_tts.errors import Overloaded, RequestTooLarge
 # Pause after a tenant's step with a group, in lengths of that step, if other tenants are present: few requests meet it.
 _REST = 3
 _RECENT_S = 10.0  # a tenant that sent a request within this time counts as present
+# Time that drafts may add to steps with streams, as a share of the fixed part of each step. Streams at work need the
+# same time for their patches however many steps there are, so all steps together grow by this share. It can be saved
+# for so many steps.
+_DRAFT_SHARE, _DRAFT_SAVED_STEPS = 0.03, 8
+_DRAFTS_ALONE_S = 0.0125  # a step of drafts alone, for which a new request may have to wait
 
 
 class Scheduler:
@@ -66,12 +74,14 @@ class Scheduler:
         self._prepare, self._remembered = prepare, remembered
         self._contexts: dict[str, ContextQueue] = {}
         self._requests: dict[str, Request] = {}
-        self._active: dict[str, Request] = {}  # requests with blocks and a slot
+        self._active: dict[str, Request] = {}  # requests with blocks and a slot, without drafts
+        self._drafts: dict[str, Request] = {}
         self._num_own_flow_steps = 0  # active requests with their own number of flow steps
         self._rests_until_s: dict[str, float] = {}  # by tenant: time until which its groups are skipped
         self._asked_s: dict[str, float] = {}  # by tenant: arrival of its latest request
         self._groups = ContextGroups()
-        self._ended: list[Finished] = []  # from memory
+        self._draft_s = 0.0  # saved time for drafts
+        self._ended: list[Finished] = []  # from memory, and drafts that made room
         self._free_slots = list(range(config.max_streams - 1, -1, -1))
         self.num_extensions = 0
         self.num_extended_positions = 0
@@ -80,7 +90,7 @@ class Scheduler:
     # ---- requests ------------------------------------------------------------------------------------------------
 
     def add(self, request: Request, now: float) -> None:
-        """Queue a request behind those of its context.
+        """Queue a request behind those of its context. A draft has a context of its own.
 
         Raises:
             RequestTooLarge: the request would not fit even alone.
@@ -88,16 +98,21 @@ class Scheduler:
         """
         room = self.config.max_request_positions
         positions = _check_size(request.min_prefill, request.max_patches, room)
-        if self.num_waiting >= self.config.max_waiting and not self._may_wait(request.tenant):
-            raise Overloaded(f"{self.num_waiting} requests are waiting already")
+        num_waiting = len(self._drafts) if request.is_draft else self.num_waiting
+        if num_waiting >= self.config.max_waiting and (request.is_draft or not self._may_wait(request.tenant)):
+            raise Overloaded(f"{num_waiting} requests are waiting already")
         if request.request_id in self._requests:
             raise AssertionError(f"request id {request.request_id!r} is in use")
-        request.arrived_s = self._asked_s[request.tenant] = now
+        request.arrived_s = now
+        if not request.is_draft:
+            self._asked_s[request.tenant] = now
         request.max_positions = min(max(positions, request.max_positions), room)
         self._requests[request.request_id] = request
         context = self._contexts.setdefault(request.context_id, ContextQueue(self.config))
         context.requests.append(request)
-        if len(context.requests) == 1:
+        if request.is_draft:
+            self._drafts[request.request_id] = request
+        elif len(context.requests) == 1:
             self._groups.place(context)
 
     def has_context(self, context_id: str) -> bool:
@@ -106,7 +121,8 @@ class Scheduler:
 
     def _may_wait(self, tenant: str) -> bool:
         """Return whether a full queue accepts a request of this tenant."""
-        waiting = (request for request in self._requests.values() if request.request_id not in self._active)
+        running = self._active.keys() | self._drafts.keys()
+        waiting = (request for name, request in self._requests.items() if name not in running)
         return is_below_share(tenant, (request.tenant for request in waiting), self.config.max_waiting)
 
     def extend(self, request_id: str, known: float, is_final: bool, min_prefill: int, max_patches: int) -> None:
@@ -125,6 +141,25 @@ class Scheduler:
             request.max_positions = positions
             if request.supply.may_stop and request.blocks:
                 self._give_back(request)
+
+    def rewind(self, request: Request, num_patches: int, now: float) -> None:
+        """Go back to a running request's first `num_patches`: what follows is made again."""
+        context = self._contexts[request.context_id]
+        context.lead.produce((num_patches - request.num_patches) * self.config.patch_s / request.speed, now)
+        request.num_patches = request.num_remembered = num_patches
+        self._lay_out(request)
+        request.num_computed = min(request.num_computed, request.num_kept, request.num_prefill - 1)
+        request.status = Status.PREFILL
+        self._groups.touch(context)
+
+    def lead_s(self, request: Request, now: float) -> float:
+        """Return the lead of a request's context over its listener, in seconds."""
+        return self._contexts[request.context_id].lead.ahead_s(now)
+
+    @property
+    def restart_s(self) -> float:
+        """The lead that a request needs whose next patch begins it anew, in seconds, with a patch to spare."""
+        return self._turn_s() + self.config.patch_s
 
     def cancel(self, request_id: str) -> Finished | None:
         """End a request now; return None if it does not exist. Its blocks and slot are free on return."""
@@ -176,18 +211,22 @@ class Scheduler:
 
     def following(self, plan: StepPlan, now: float) -> StepPlan:
         """Return the step after the one being computed with the same requests, if no other request needs a part in it.
+        Drafts have none in it.
 
         Empty where `schedule` may find more to do: a request waits for admission, or a lead is beyond its marks by more
         than a patch. For a request that turns out to have ended, the work in this step is wasted.
         """
-        if plan.prefill or len(plan.decode) + self.num_parked < len(self._active):
+        decode = [item for item in plan.decode if item.request_id not in self._drafts]
+        if any(item.request_id not in self._drafts for item in plan.prefill):
+            return StepPlan()
+        if len(decode) + self.num_parked < len(self._active):
             return StepPlan()
         patch_s = self.config.patch_s
         is_awaited = any(not context.holds_back(context.requests[0]) for context in self._groups.waiting)
         if is_awaited or self._groups.has_resumed(now, patch_s):
             return StepPlan()
         items = []
-        for item in plan.decode:
+        for item in decode:
             request = self._active.get(item.request_id)
             if request is None or not request.supply.is_final or item.patch_index + 1 >= request.max_patches:
                 return StepPlan()
@@ -200,7 +239,7 @@ class Scheduler:
     def schedule(self, now: float, begins_in_s: float = 0.0, busy: frozenset[str] = frozenset()) -> StepPlan:
         """Return the next step; empty if no request has anything to do yet. busy: requests in the step before it."""
         self._groups.look(now, self._turn_s())
-        self._admit(now, busy)
+        has_room = self._admit(now, busy)
         now += begins_in_s
         ready = [request for request in self._ready(now, busy) if not self._rests(request, now)]
         work = sum(request.work for request in ready) if self._num_own_flow_steps else len(ready)
@@ -224,18 +263,35 @@ class Scheduler:
                 first_underrun_s = deadline_s
             offers.append((not is_tight, deadline_s, number, request, can_wait))
         offers.sort()
-        draft = StepBuilder(self.config, self.cost, now, prefill_reach_s=first_underrun_s - all_s)
+        step = StepBuilder(self.config, self.cost, now, prefill_reach_s=first_underrun_s - all_s)
         for _, deadline_s, _, request, can_wait in offers:
             if request.status is not Status.DECODE:
-                draft.offer_prefill(request, deadline_s, yields=request.request_id in yielding)
-            elif not can_wait or not draft.is_full:
-                draft.offer(request, deadline_s, can_wait, yields=request.request_id in yielding)
-        plan = draft.plan()
+                step.offer_prefill(request, deadline_s, yields=request.request_id in yielding)
+            elif not can_wait or not step.is_full:
+                step.offer(request, deadline_s, can_wait, yields=request.request_id in yielding)
+        share_s = _DRAFT_SHARE * self.cost.step_s(0, 0)
+        self._draft_s = min(_DRAFT_SAVED_STEPS * share_s, self._draft_s + share_s)
+        if self._drafts and has_room and not busy and step.num_streams == len(ready):
+            self._fill_with_drafts(step, now)
+        plan = step.plan()
         if ready and not plan:
             raise AssertionError("a step without progress")
         if plan.own_flow_steps:
             self._note_group(plan, now)
         return plan
+
+    def _fill_with_drafts(self, step: StepBuilder, now: float) -> None:
+        """Add drafts to a step that has all streams which are ready: first those with the fewest patches."""
+        is_alone, before_s = not step.num_streams, step.duration_s
+        limit_s = _DRAFTS_ALONE_S if is_alone else before_s + self._draft_s
+        for request in sorted(self._drafts.values(), key=lambda draft: (draft.num_patches, draft.arrived_s)):
+            if step.is_full or not step.takes_draft(request, limit_s):
+                continue
+            if request.status is Status.WAITING and not self._begin(request, now):
+                break
+            step.offer_draft(request, limit_s)
+        if not is_alone:
+            self._draft_s -= step.duration_s - before_s
 
     def _note_group(self, plan: StepPlan, now: float) -> None:
         """Record a step with a group: if other tenants are present, its tenants pause their groups for a while."""
@@ -243,7 +299,7 @@ class Scheduler:
         present = self._asked_s.keys() | {request.tenant for request in self._active.values()}
         if len(present) > 1:
             until_s = now + (1 + _REST) * self.cost.step_s(*plan.size)
-            speaking = (self._active[name] for name in plan.speaking)
+            speaking = (self._active[name] for name in plan.speaking if name in self._active)
             self._rests_until_s |= {request.tenant: until_s for request in speaking if request.own_flow_steps}
 
     def _rests(self, request: Request, now: float) -> bool:
@@ -285,8 +341,9 @@ class Scheduler:
         work = sum(works) if self._num_own_flow_steps else len(self._active)
         return 2 * min(self.cost.upper_bound_s(work, 0), self.config.patch_s)
 
-    def _admit(self, now: float, busy: frozenset[str]) -> None:
-        """Give blocks and slots to the first requests of contexts, in turn; stop at the first that does not fit.
+    def _admit(self, now: float, busy: frozenset[str]) -> bool:
+        """Give blocks and slots to the first requests of contexts, in turn; stop at the first that does not fit, even
+        after all drafts have made room. Return whether all fit.
 
         A request that reuses the id of a cancelled busy one waits until that step is accounted for: its results belong
         to the cancelled request.
@@ -296,18 +353,31 @@ class Scheduler:
         heads = (head for context, head in heads_of if not context.holds_back(head) and head.request_id not in busy)
         waiting = [head for head in heads if self._has_text(head, now)]
         if not waiting:
-            return
+            return True
         contexts = self._contexts
         deadlines = {head.request_id: contexts[head.context_id].deadline_s(head, now) for head in waiting}
         for request in in_turn(waiting, list(self._active.values()), deadlines):
-            if not self._free_slots or not self._allocate(request):
-                return
-            request.slot = self._free_slots.pop()
-            request.status = Status.PREFILL
-            request.started_s = now
+            while not self._begin(request, now):
+                if (draft := self._last_draft()) is None:
+                    return False
+                self._ended.append(self._finish(draft, FinishReason.CANCELLED))
             self._active[request.request_id] = request
             self._num_own_flow_steps += request.own_flow_steps > 0
             self._groups.place(self._contexts[request.context_id])
+        return True
+
+    def _begin(self, request: Request, now: float) -> bool:
+        """Give a request blocks and a slot; return False if it does not fit."""
+        if not self._free_slots or not self._allocate(request):
+            return False
+        request.slot = self._free_slots.pop()
+        request.status = Status.PREFILL
+        request.started_s = now
+        return True
+
+    def _last_draft(self) -> Request | None:
+        """Return the newest draft that has blocks and a slot."""
+        return next((draft for draft in reversed(self._drafts.values()) if draft.slot >= 0), None)
 
     def recall(self, now: float) -> None:
         """Advance waiting requests by patches from memory, as far as their text and their lead allow; see
@@ -316,7 +386,7 @@ class Scheduler:
             self._recall(context, context.requests[0], now)
 
     def take_ended(self) -> list[Finished]:
-        """Return the requests that ended from memory since the last call."""
+        """Return the requests that ended from memory, and the drafts that made room, since the last call."""
         ended, self._ended = self._ended, []
         return ended
 
@@ -421,8 +491,9 @@ class Scheduler:
         return [end for end in finished if end is not None]
 
     def _advance(self, item: StepItem, flags: Mapping[str, StepFlags], now: float) -> Finished | None:
-        request = self._active.get(item.request_id)
-        if request is None:
+        request = self._active.get(item.request_id) or self._drafts.get(item.request_id)
+        # A new draft under the same id has not begun, and a request that was rewound makes the patch again.
+        if request is None or request.slot < 0 or item.patch_index != request.num_patches:
             return None
         request.num_computed += item.num_positions
         request.last_step_s = now
@@ -442,10 +513,11 @@ class Scheduler:
         """Count one patch. Return the reason to finish if it was the last, else None."""
         may_stop = request.may_stop(self.config.min_patches)
         request.num_patches += 1
-        heard_s = (self.config.patch_s - flags.left_out_s) / request.speed
-        context = self._contexts[request.context_id]
-        context.lead.produce(heard_s, now)
-        self._groups.touch(context)
+        if not request.is_draft:
+            heard_s = (self.config.patch_s - flags.left_out_s) / request.speed
+            context = self._contexts[request.context_id]
+            context.lead.produce(heard_s, now)
+            self._groups.touch(context)
         if flags.stop and may_stop:
             return FinishReason.STOP
         return FinishReason.LENGTH if request.num_patches >= request.max_patches else None
@@ -459,11 +531,13 @@ class Scheduler:
         context = self._contexts[request.context_id]
         is_first = context.requests[0] is request
         context.requests.remove(request)
+        self._drafts.pop(request.request_id, None)
         if self._active.pop(request.request_id, None):
-            self.pool.release(request.blocks)
             self._num_own_flow_steps -= request.own_flow_steps > 0
             if not self._num_own_flow_steps:
                 self._rests_until_s.clear()
+        if request.slot >= 0:
+            self.pool.release(request.blocks)
             self._free_slots.append(request.slot)
         request.status = Status.FINISHED
         if is_first:
@@ -488,8 +562,8 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Number of requests without blocks and a slot."""
-        return len(self._requests) - len(self._active)
+        """Number of requests without blocks and a slot; drafts do not count."""
+        return len(self._requests) - len(self._active) - len(self._drafts)
 
     @property
     def num_parked(self) -> int:
@@ -505,12 +579,13 @@ class Scheduler:
 
     @property
     def num_active(self) -> int:
-        """Number of requests with blocks and a slot."""
+        """Number of requests with blocks and a slot; drafts do not count."""
         return len(self._active)
 
     @property
     def num_free_slots(self) -> int:
-        return len(self._free_slots)
+        """Number of slots that a request can take, those of drafts included."""
+        return len(self._free_slots) + sum(draft.slot >= 0 for draft in list(self._drafts.values()))
 
     @property
     def num_real_time_streams(self) -> int:
@@ -519,7 +594,8 @@ class Scheduler:
 
     @property
     def num_contexts(self) -> int:
-        return len(self._contexts)
+        """Number of contexts; those of drafts do not count."""
+        return len(self._contexts) - len(self._drafts)
 
 
 def _check_size(min_prefill: int, max_patches: int, room: int) -> int:

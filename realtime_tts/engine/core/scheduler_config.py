@@ -23,6 +23,9 @@ class SchedulerConfig:
     lead over the listener, unless a longer one is necessary to be on time.
 
     max_opening_bytes: host memory for openings.
+
+    keep_back_s: audio that is not sent while the listener has enough without it, so that a fault found in it is not
+    heard. max_mends: times that speech of one request is cut and said again because of a fault; 0: none is kept back.
     """
 
     num_blocks: int
@@ -47,6 +50,8 @@ class SchedulerConfig:
     chars_per_s: float = 15.0
     open_lead_patches: int = 2
     max_opening_bytes: int = 64 * 2**20
+    keep_back_s: float = 1.2
+    max_mends: int = 2
 
     @property
     def max_step_streams(self) -> int:

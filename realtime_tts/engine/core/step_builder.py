@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from realtime_tts.engine.core.request import Request, StepItem, StepPlan
+from realtime_tts.engine.core.request import Request, Status, StepItem, StepPlan
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
 
@@ -34,6 +34,16 @@ class StepBuilder:
     def is_full(self) -> bool:
         """True if only requests that cannot wait may still join."""
         return self._num_streams + self._extra_work >= self._config.full_streams
+
+    @property
+    def num_streams(self) -> int:
+        """Number of requests so far."""
+        return self._num_streams
+
+    @property
+    def duration_s(self) -> float:
+        """Estimated duration of the step so far."""
+        return self._step_s
 
     def plan(self) -> StepPlan:
         """Return the step with the chosen requests."""
@@ -77,6 +87,39 @@ class StepBuilder:
         self._prefill.append(StepItem(*item_of, start, chunk, is_last, *patches))
         self._take(request, deadline_s, chunk, speaks=is_last)
         return True
+
+    def takes_draft(self, request: Request, limit_s: float) -> bool:
+        """Return whether a patch of a draft, or one block of its input, keeps the step within `limit_s` and makes no
+        stream late. The first request of a step always fits, unless it makes a parked stream late."""
+        added_s = self._added_s(request) + self._per_position_s * self._draft_positions(request)
+        ends_s = self._now + self._step_s + added_s
+        is_soon = not self._num_streams or self._step_s + added_s <= limit_s
+        return self._fits_group(request) and is_soon and ends_s <= min(self._reach_s, self._prefill_reach_s)
+
+    def offer_draft(self, request: Request, limit_s: float) -> None:
+        """Add a draft that `takes_draft` has accepted: one patch, or as many blocks of its input as fit `limit_s`."""
+        item_of = request.request_id, request.slot, request.blocks
+        if request.status is Status.DECODE:
+            self._decode.append(StepItem(*item_of, request.num_computed, 1, True, request.num_patches))
+            self._take(request, math.inf, 0)
+            return
+        wanted, size = request.num_prefill - request.num_computed, self._config.block_size
+        spare_s = limit_s - self._step_s - self._added_s(request)
+        chunk = min(wanted, max(size, int(spare_s / max(self._per_position_s, 1e-9))))
+        chunk = min(chunk, self._config.max_prefill_positions - self._num_positions)
+        chunk -= 0 if chunk == wanted else chunk % size
+        if chunk > 0:
+            is_last = chunk == wanted
+            item = StepItem(*item_of, request.num_computed, chunk, is_last, request.num_patches)
+            self._prefill.append(item)
+            self._take(request, math.inf, chunk, speaks=is_last)
+
+    def _draft_positions(self, request: Request) -> int:
+        """Return the fewest positions of its input that a step can compute, if it is not all computed."""
+        if request.status is Status.DECODE:
+            return 0
+        size = self._config.block_size
+        return min(size, request.num_prefill - request.num_computed) if request.status is Status.PREFILL else size
 
     def _fits_group(self, request: Request) -> bool:
         return not (self._own_flow_steps and request.own_flow_steps) or request.own_flow_steps == self._own_flow_steps

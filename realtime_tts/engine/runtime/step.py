@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 
 import torch
 from torch import Tensor
@@ -72,7 +73,7 @@ class StepPrograms:
         self._decoded_slots = torch.full_like(inputs.speech_slots, state.scratch_slot)
         self._guided_times = guided_times
         self._schedules: dict[int, tuple[FlowSchedule, ...]] = {}
-        self._schedule(default_flow_steps)
+        self._schedules[default_flow_steps] = self._new_schedule(default_flow_steps)
         self.prime = Program(self._prime)
         self.encode = Program(self._encode)
         self.base = Program(self._base)
@@ -166,9 +167,10 @@ class StepPrograms:
         with self._adapted(adapters):
             mu = model.condition(lm_hidden, residual)
         patches = noise
-        for schedule in self._schedule(flow_steps):
+        cfg = inputs.cfg[rows]
+        for schedule in self._schedule(flow_steps, cfg):
             with self._adapted(adapters, copies=2 if schedule.guided else 1):  # with the condition and without
-                patches = model.flow(mu, previous, patches, schedule, inputs.cfg[rows])
+                patches = model.flow(mu, previous, patches, schedule, cfg)
         state.last_patch.index_copy_(0, slots, patches)
         self.outputs.patches[rows] = patches
 
@@ -223,10 +225,18 @@ class StepPrograms:
         longest = max([lens[1], *(context for _, context in lens[0])])
         return self.state.block_tables[:, : -(-longest // self.state.kv.block_size)]
 
-    def _schedule(self, flow_steps: int) -> tuple[FlowSchedule, ...]:
+    def _schedule(self, flow_steps: int, cfg: Tensor) -> tuple[FlowSchedule, ...]:
+        """Return the parts of the solution. On a CPU they have no guidance if all weights are 1, which halves the work.
+        On a GPU the programs are replayed with other weights."""
         if flow_steps not in self._schedules:
-            self._schedules[flow_steps] = self.model.flow_schedule(flow_steps).parts(self._guided_times)
-        return self._schedules[flow_steps]
+            self._schedules[flow_steps] = self._new_schedule(flow_steps)
+        parts = self._schedules[flow_steps]
+        if cfg.device.type == "cpu" and bool((cfg == 1).all()):
+            return tuple(dataclasses.replace(part, guided=False) for part in parts)
+        return parts
+
+    def _new_schedule(self, flow_steps: int) -> tuple[FlowSchedule, ...]:
+        return self.model.flow_schedule(flow_steps).parts(self._guided_times)
 
 
 def stream_sizes(max_streams: int) -> list[int]:

@@ -19,7 +19,7 @@ from realtime_tts.config import AccessConfig, ServerConfig
 from realtime_tts.dialects.base import KeyPlaces
 from realtime_tts.errors import ConfigError, Forbidden, InvalidRequest, Unauthorized
 from realtime_tts.server.admission.client import Client
-from realtime_tts.server.admission.tokens import Tokens, load_secret
+from realtime_tts.server.admission.tokens import Tokens, issuer_of, load_secret
 
 KEY_PREFIX = "rtts_"
 _KEY_SUBPROTOCOL = "realtime-tts.key."  # followed by the key: the way a browser's WebSocket sends it
@@ -131,12 +131,13 @@ class Authenticator:
                 "an API key is needed: header `Authorization: Bearer <key>`, "
                 f"subprotocol `{_KEY_SUBPROTOCOL}<key>`, or query `api_key`"
             )
-        digest = hash_key(presented)
+        is_token = presented.count(".") == 2
+        digest = hash_key((is_token and issuer_of(presented)) or presented)
         # No early exit: the time taken must not reveal which hash matched.
         matches = [known for known in self._hashes if hmac.compare_digest(known, digest)]
         if matches:
             return Client(_key_id(digest))
-        if presented.count(".") == 2:
+        if is_token:
             client = self.tokens.read(presented)
             if client.tenant in self._key_ids:
                 return client

@@ -33,7 +33,7 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 # In a wheel the playground lies inside the package, in a checkout beside it.
 PLAYGROUND_DIRECTORIES = (_PACKAGE / "playground", _PACKAGE.parent / "clients" / "browser")
 _CONTENT_SECURITY_POLICY = (
-    "default-src 'self'; connect-src 'self' ws: wss:; media-src 'self' blob:; worker-src 'self' blob:; "
+    "default-src 'self'; connect-src 'self' http: https: ws: wss:; media-src 'self' blob:; worker-src 'self' blob:; "
     "img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 )
 

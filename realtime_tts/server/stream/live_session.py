@@ -117,13 +117,18 @@ class LiveSession:
 
     def receive(self, message: messages.ClientMessage) -> None:
         with self._input() as now:
-            if isinstance(message, messages.Text) and (refusal := self._charge(message)) is not None:
-                self.session.reject(refusal, now, message)
-            else:
+            refusal = self._charge(message)
+            if refusal is None:
                 self.session.receive(message, now)
+            elif isinstance(message, messages.Commit):
+                self.session.failed(message.context_id, refusal, now)
+            else:
+                self.session.reject(refusal, now, message)
 
-    def _charge(self, text: messages.Text) -> RealtimeTTSError | None:
-        return self._services.admission.charge(self._client, len(text.text))
+    def _charge(self, message: messages.ClientMessage) -> RealtimeTTSError | None:
+        if not isinstance(message, messages.Text | messages.Commit):
+            return None
+        return self._services.admission.charge(self._client, self.session.charged_chars(message))
 
     def reject(self, error: RealtimeTTSError) -> None:
         """Report a client frame that could not be parsed."""
@@ -203,7 +208,7 @@ class LiveSession:
         now = time.monotonic()
         for rest in packets:
             self.session.audio(context_id, rest, now)
-        self.session.audio_finished(context_id, now)
+        self.session.audio_finished(context_id, now, draft_used=self._speeches[context_id].speaker.draft_used)
         self.advance()
 
     def speech_failed(self, context_id: str, error: RealtimeTTSError) -> None:
@@ -277,7 +282,7 @@ class LiveSession:
     def _perform(self, event: messages.SessionEvent, now: float) -> None:
         if isinstance(event, messages.StartSpeech | messages.ExtendSpeech):
             self._services.admission.charge_added(self._client, event.segment.added_chars)
-        if isinstance(event, messages.StartSpeech):
+        if isinstance(event, messages.StartSpeech | messages.DraftSpeech):
             self._start(event, now)
         elif isinstance(event, messages.CancelContext | messages.ReleaseContext):
             self._stop(event.context_id)
@@ -297,14 +302,17 @@ class LiveSession:
             elif isinstance(event, messages.PriorityChanged):
                 speech.speaker.set_priority(event.priority)
 
-    def _start(self, event: messages.StartSpeech, now: float) -> None:
+    def _start(self, event: messages.StartSpeech | messages.DraftSpeech, now: float) -> None:
         try:
             speech = self._speeches.get(event.context_id) or self._open_speech(event)
-            speech.speaker.add(event.segment, event.priority)
+            if isinstance(event, messages.DraftSpeech):
+                speech.speaker.draft(event.segment)
+            else:
+                speech.speaker.add(event.segment, event.priority)
         except RealtimeTTSError as error:
             self.session.failed(event.context_id, error, now)
 
-    def _open_speech(self, event: messages.StartSpeech) -> ContextSpeech:
+    def _open_speech(self, event: messages.StartSpeech | messages.DraftSpeech) -> ContextSpeech:
         """Open the speech of a context. Raises VoiceNotFound if the voice was removed since the context was opened."""
         voice = self._services.voices.engine_id(event.settings.voice, self.tenant)
         settings = dataclasses.replace(event.settings, voice=voice)

@@ -98,15 +98,16 @@ def test_a_context_that_was_not_opened_yet_is_opened(protocol: ClientProtocol) -
 class Holder:
     """A server that sends one context completely, and then answers holds and releases."""
 
-    def __init__(self, from_ms: float = 40.0, *, is_over: bool = False) -> None:
+    def __init__(self, from_ms: float = 40.0, *, is_over: bool = False, word: dict[str, Any] | None = None) -> None:
         self.from_ms, self.is_over = from_ms, is_over
+        self.words = [word or WORDS[0]]
         self.held: list[dict[str, Any]] = []
 
     async def __call__(self, connection: Connection) -> None:
         await connection.begin()
         await connection.read("end")
         await connection.accept("c")
-        await connection.send("words", context_id="c", sequence=1, timing="measured", words=WORDS)
+        await connection.send("words", context_id="c", sequence=1, timing="measured", words=self.words)
         for frame in range(NUM_FRAMES):
             await connection.audio(frame + 2, frame)
         await connection.done("c", NUM_FRAMES + 2, NUM_FRAMES, 7)
@@ -191,6 +192,34 @@ async def test_at_once_it_stops_where_playback_is() -> None:
         await context.hold("now")
         await context.hold()  # has no effect
         assert [message["played_ms"] for message in server.held] == [120.0, 120.0]
+
+
+async def test_a_packet_of_which_next_to_nothing_is_before_the_hold_is_given() -> None:
+    server = Holder(from_ms=160.0, word=WORDS[0] | {"end_ms": 140.004})
+    async with scripted(server) as (url, _), open_session(url) as session:
+        context = session.speak("one two", context_id="c")
+        taken = [number_of((await anext(context)).payload) for _ in range(6)]
+        await context.hold()
+        assert context.held_ms == 140.004
+        taken += [number_of((await anext(context)).payload) for _ in range(2)]
+        assert taken == list(range(8))  # up to 160 ms
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["done later", "done"])
+async def test_a_hold_in_the_last_word_ends_with_the_audio(is_done: bool) -> None:
+    word = WORDS[0] | {"end_ms": 500.0}  # an estimate; the audio has 400 ms
+    async with scripted(Holder(400.0, word=word)) as (url, _), open_session(url) as session:
+        context = session.speak("one two", context_id="c")
+        while is_done and context.done is None:
+            await asyncio.sleep(0.001)
+        taken = [number_of((await anext(context)).payload) for _ in range(6)]
+        await context.hold()  # its answer comes after all audio
+        assert context.held_ms == 400.0
+        taken += [number_of((await anext(context)).payload) for _ in range(NUM_FRAMES - 6)]
+        rest = asyncio.ensure_future(_numbers(context))
+        assert await context.release() == 400.0
+        assert await rest == []
+        assert taken == list(range(NUM_FRAMES))
 
 
 async def test_a_context_that_is_over_is_a_typed_error() -> None:

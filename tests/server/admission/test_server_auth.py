@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+import jwt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,6 +84,20 @@ def test_a_key_is_found_where_other_services_clients_put_it(name: str, form: str
     for wrong in (form.format(create_key()[0]), form.format(""), key[:-1]):
         with pytest.raises(Unauthorized):
             authenticator.authenticate({name: wrong}, {})
+
+
+def test_a_key_may_be_the_issuer_of_a_token() -> None:
+    """Clients of LiveKit sign a token with a secret that this server does not have."""
+    key, key_hash = create_key()
+    authenticator = authenticator_of_the_server(key_hash)
+
+    def signed(**claims: object) -> dict[str, str]:
+        return {"authorization": "Bearer " + jwt.encode(claims, "s" * 32, "HS256")}
+
+    assert authenticator.authenticate(signed(iss=key, sub="agent"), {}).tenant
+    for wrong in (signed(iss=create_key()[0]), signed(sub=key), signed(iss=""), {"authorization": f"Bearer a.{key}.c"}):
+        with pytest.raises(Unauthorized):
+            authenticator.authenticate(wrong, {})
 
 
 @pytest.mark.parametrize("name", ["api_key", "xi_api_key", "access_token", "single_use_token"])

@@ -24,6 +24,8 @@ SPEECH_DOORS = (
     "/tts/bytes",
     "/tts/sse",
     "/v1/speak",
+    "/v2/speak",
+    "/v1/vapi",
     "/v1/text-to-speech/slt",
     "/v1/text-to-speech/slt/with-timestamps",
 )

@@ -19,6 +19,7 @@ import pytest
 from gateway_harness import GatewayHarness
 from raw_http import RawConnection
 from stream_client import open_stream
+from voices import DEFAULT_VOICE
 from websockets.exceptions import InvalidStatus
 
 from realtime_tts.config import AccessConfig, ServerConfig
@@ -270,6 +271,7 @@ def test_the_lines_of_the_documentation_work_as_they_stand(gateway: GatewayHarne
     page = (Path(__file__).resolve().parents[3] / "docs/operate/operation.md").read_text(encoding="utf-8")
     (lines,) = [block for block in re.findall(r"(?s)```sh\n(.*?)```", page) if "/v1/tokens" in block]
     script = lines.replace("http://127.0.0.1:8000", gateway.url).replace("rtts_your_key", KEY)
+    script = script.replace(f'"{DEFAULT_VOICE}"', '"slt"')  # the fake worker's
     answer = subprocess.run(["sh", "-ec", script], stdout=subprocess.PIPE, check=True).stdout
     assert [voice["id"] for voice in json.loads(answer)["voices"]] == ["slt"]
 

@@ -39,6 +39,12 @@ SOCKETS: list[tuple[str, list[dict[str, Any]], str]] = [
         '"isFinal":true',
     ),
     ("/v1/speak?encoding=mulaw&sample_rate=8000", [{"type": "Speak", "text": TEXT}, {"type": "Flush"}], '"Flushed"'),
+    (
+        "/v2/speak?encoding=mulaw&sample_rate=8000",
+        [{"type": "Speak", "text": TEXT}, {"type": "Flush"}],
+        '"SpeechMetadata"',
+    ),
+    ("/v1/tts?model=m", [{"type": "input_transcript", "transcript": TEXT}, {"type": "session.flush"}], '"done"'),
 ]
 FORMATS = (
     {},
@@ -73,7 +79,7 @@ async def test_the_first_client_of_each_kind_loads_compiles_and_builds_nothing(
             for address, body in HTTP_SPEECH:
                 answer = await http.post(address, json=body)
                 assert (answer.status_code, bool(answer.content)) == (200, True), address
-            files, fields = {"reference": ("r.wav", wav(said("slt")))}, {"name": "mine", "consent": "true"}
+            files, fields = {"reference": ("r.wav", wav(said("heart")))}, {"name": "mine", "consent": "true"}
             assert (await http.post("/v1/voices", files=files, data=fields)).status_code == 201
         assert re.findall(r"^(?:loading|compiling|building) .*", log.read_text(), re.MULTILINE) == []
         server.process.send_signal(signal.SIGTERM)

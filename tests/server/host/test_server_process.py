@@ -239,7 +239,7 @@ class Stream:
 
 async def test_a_voice_added_at_one_gateway_is_known_at_all(host: ServerProcess) -> None:
     """Soon: they are told at once, and look."""
-    files, fields = {"reference": ("r.wav", wav(said("slt")))}, {"name": "mine", "consent": "true"}
+    files, fields = {"reference": ("r.wav", wav(said("heart")))}, {"name": "mine", "consent": "true"}
     async with new_connections(host) as http:
         added = await http.post("/v1/voices", files=files, data=fields)
         assert added.status_code == 201, added.text

@@ -32,7 +32,7 @@ MakeGateway = Callable[..., GatewayHarness]
 
 @pytest.fixture(scope="module")
 def recording() -> bytes:
-    return wav(said("slt"))
+    return wav(said("heart"))
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_a_request_for_speech_brings_its_voice_along(
 
 
 def test_all_that_a_voice_can_be_made_of_comes_with_a_request(gateway: GatewayHarness, recording: bytes) -> None:
-    other = wav(said("rms"))
+    other = wav(said("michael"))
     prompt = {"prompt": base64.b64encode(other).decode(), "prompt_text": TEXT, "consent": True}
     for voice, parts in ((encoded(recording), (1, 0)), (prompt, (0, 1)), (encoded(recording, **prompt), (1, 1))):
         body = {"input": "Hello.", "response_format": "pcm", "voice": voice, "instructions": "Softly."}
@@ -397,7 +397,7 @@ def test_a_minute_of_recording_holds_up_no_event_loop(
         busy_s.append(time.thread_time() - begun_s)
 
     seconds = 29 if inline else 59  # what base64 of 4 MiB holds
-    samples = np.tile(said("slt"), 20)[: 48_000 * seconds]
+    samples = np.tile(said("heart"), 20)[: 48_000 * seconds]
     minute = wav(samples)
     gateway = make_gateway()
     assert httpx.get(f"{gateway.url}/v1/voices", timeout=60).status_code == 200  # whose first answer loads modules

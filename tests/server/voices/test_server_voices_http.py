@@ -32,7 +32,7 @@ MakeGateway = Callable[..., GatewayHarness]
 
 @pytest.fixture(scope="module")
 def recording() -> bytes:
-    return wav(said("slt"))
+    return wav(said("heart"))
 
 
 @pytest.fixture
@@ -255,7 +255,7 @@ def test_prompt_and_reference_are_taken_together(
 ) -> None:
     gateway = make_gateway()
     http = clients(gateway)
-    files = {"reference": ("r.wav", recording), "prompt": ("p.wav", wav(said("rms")))}
+    files = {"reference": ("r.wav", recording), "prompt": ("p.wav", wav(said("michael")))}
     fields = {"name": "both", "prompt_text": TEXT, "consent": "yes"}
     assert http.post("/v1/voices", data=fields, files=files).status_code == 201
     latents = gateway.gateway.voices.get("both").latents

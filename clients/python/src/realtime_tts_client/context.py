@@ -93,6 +93,21 @@ class Context:
         self._session._end(self)
         await self._session._drain()
 
+    async def commit(self, text: str | None = None) -> None:
+        """Speak a draft: `text` in place of the draft's, or without it what was sent. Speech begins within milliseconds
+        if the first clause is the same and the server had time to make it; `done.draft_used` tells.
+
+        A text that was complete when the draft was opened is complete with `text` too; otherwise more may be sent.
+
+        Raises:
+            ValueError: the context is not a draft, or was committed before.
+            TextTooLong: `text` is longer than the server allows; the draft is unchanged.
+            RealtimeTTSError: as `send`.
+        """
+        self._raise_refusal()
+        self._session._commit(self, text)
+        await self._session._drain()
+
     # ---- barge-in ------------------------------------------------------------------------------------------------
 
     async def cancel(self) -> Spoken:
@@ -132,7 +147,7 @@ class Context:
         if self.held_ms is None:
             played_ms = self.played_ms
             ends_ms = (word.end_ms for word in self.words if word.start_ms < played_ms < word.end_ms)
-            self.clock.hold(next(ends_ms, played_ms) if at == "word" else played_ms)
+            self._hold_at(next(ends_ms, played_ms) if at == "word" else played_ms)
         assert self.held_ms is not None
         self._session._hold(self, self.held_ms)
         spoken: Spoken = await self._ask()
@@ -151,6 +166,10 @@ class Context:
         self._session._release(self, clause_after_ms)
         from_ms: float = await self._ask()
         return from_ms
+
+    def _hold_at(self, position_ms: float) -> None:
+        """Hold at a position, or at the end of the audio: the last word's end is an estimate, and may lie behind it."""
+        self.clock.hold(position_ms if self.done is None else min(position_ms, self.done.audio_ms))
 
     @property
     def held_ms(self) -> float | None:
@@ -219,7 +238,7 @@ class Context:
 
     @property
     def _has_next(self) -> bool:
-        return bool(self._packets) and (self.held_ms is None or self._packets[0].start_ms < self.held_ms - 0.01)
+        return bool(self._packets) and (self.held_ms is None or self._packets[0].start_ms < self.held_ms)
 
     @overload
     def pcm(self, dtype: Literal["float32"] = "float32") -> AsyncIterator[npt.NDArray[np.float32]]: ...
@@ -284,6 +303,8 @@ class Context:
 
     def _finish(self, done: Done) -> None:
         self.done = done
+        if self.held_ms is not None:
+            self._hold_at(self.held_ms)
         self._end_iteration()
 
     def _settle(self, spoken: Spoken) -> None:

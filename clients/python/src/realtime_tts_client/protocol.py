@@ -117,9 +117,33 @@ class ClientProtocol:
 
     # ---- the program ---------------------------------------------------------------------------------------------
 
-    def open(self, context_id: str, opening: dict[str, Any]) -> None:
+    def open(self, context_id: str, opening: dict[str, Any], *, is_draft: bool = False) -> None:
         """Open a context; its first message is sent with its first text."""
-        self._contexts[context_id] = ContextRecord(context_id, opening)
+        self._contexts[context_id] = ContextRecord(context_id, opening, is_draft=is_draft)
+
+    def commit(self, context_id: str, text: str | None) -> None:
+        """Have a draft spoken; `text`: in place of its own, if it is not None. No effect on a context that is over.
+
+        Raises:
+            ValueError: the context is not a draft.
+            TextTooLong: the text is longer than the server allows; the draft is unchanged.
+        """
+        record = self._contexts.get(context_id)
+        if record is None or record.over or record.cancelled:
+            return
+        if not record.is_draft:
+            raise ValueError("the context is not a draft")
+        if text is not None:
+            text = clean_text(text)
+            self.check_length(len(text))
+            record.pieces, record.num_chars = [text], len(text)
+        record.is_draft = False
+        if self.state is not State.READY:
+            return
+        if not record.opened:
+            self._write(record, *record.missing_frames(0, 0, ended=False))
+        else:
+            self._write(record, *([record.frame("commit")] if text is None else record.commit_frames()))
 
     def send_text(self, context_id: str, text: str) -> None:
         """Send text. Text for a context that is over is dropped, since its end may cross the text on the wire.
@@ -152,7 +176,8 @@ class ClientProtocol:
         record = self._contexts.get(context_id)
         if record is None or not record.takes_text:
             return
-        record.flushes.append(record.num_chars)
+        if not record.is_draft:
+            record.flushes.append(record.num_chars)
         if self.state is State.READY:
             self._write(record, *record.text_frames(""), record.frame("flush"))
 
@@ -259,6 +284,9 @@ class ClientProtocol:
         record, state = self._contexts[context_id], found.text("state")
         if state == "open":
             num_chars, num_flushes = found.integer("received_chars"), found.integer("num_flushes")
+            if found.flag("draft") and not record.is_draft and not record.cancelled:  # the commit was lost
+                self._write(record, *record.commit_frames(), *record.asking_frames())
+                return
             self._say_again(context_id, num_chars, num_flushes, ended=found.flag("ended"))
         elif state == "finished":
             self._say_cancel_again(record)
@@ -301,9 +329,9 @@ class ClientProtocol:
     def _on_done(self, record: ContextRecord, fields: Fields) -> None:
         record.over = True
         audio_ms, num_chars = record.base_ms + fields.number("audio_ms"), record.shift + fields.integer("characters")
-        self._events.append(
-            ContextDone(record.context_id, Done(audio_ms, num_chars, fields.optional_number("ttfa_ms")))
-        )
+        draft_used = fields.optional_flag("draft_used")
+        done = Done(audio_ms, num_chars, fields.optional_number("ttfa_ms"), draft_used)
+        self._events.append(ContextDone(record.context_id, done))
         self._forget_if_over(record)
 
     def _on_cancelled(self, record: ContextRecord, fields: Fields) -> None:

@@ -22,6 +22,7 @@ class ContextRecord:
         opening: voice, audio and params of the first message.
         pieces, num_chars: text so far.
         flushes: for each flush, the number of characters before it.
+        is_draft: opened as a draft, and not committed.
         opened: the first message was queued.
         last_sequence: sequence number of the last received message.
         over: the terminal message was received.
@@ -40,6 +41,7 @@ class ContextRecord:
     num_chars: int = 0
     flushes: list[int] = field(default_factory=list)
     ended: bool = False
+    is_draft: bool = False
     cancelled: bool = False
     opened: bool = False
     number: int | None = None
@@ -115,9 +117,15 @@ class ContextRecord:
         for start in range(0, max(len(text), 1), MAX_CHARS_PER_MESSAGE):
             piece = text[start : start + MAX_CHARS_PER_MESSAGE]
             if piece or not self.opened:
-                frames.append(self.frame("text", text=piece, **({} if self.opened else self.opening)))
+                opening = {} if self.opened else self.opening | ({"draft": True} if self.is_draft else {})
+                frames.append(self.frame("text", text=piece, **opening))
             self.opened = True
         return frames
+
+    def commit_frames(self) -> list[str]:
+        """Return the messages that commit the draft with all text so far, and what came after the commit."""
+        head = self.text[: min([MAX_CHARS_PER_MESSAGE, *self.flushes])]
+        return [self.frame("commit", text=head), *self.missing_frames(len(head), 0, ended=False)]
 
     def missing_frames(self, num_chars: int, num_flushes: int, ended: bool) -> list[str]:
         """Return the messages that the server lacks. The arguments, counted from the base, are what it has received."""

@@ -129,6 +129,7 @@ class Session:
         audio: AudioFormat | None = None,
         params: Mapping[str, Any] | None = None,
         playback: PlaybackMode | None = None,
+        draft: bool = False,
     ) -> Context:
         """Open a context.
 
@@ -137,6 +138,7 @@ class Session:
             context_id: at most 128 characters, never used before in this session.
             voice, audio, params: override those of the session.
             playback: see `connect`.
+            draft: nothing is heard before `Context.commit`, but the server may make the beginning ahead.
 
         Raises:
             SessionClosed, ConnectionLost: the session has ended.
@@ -154,7 +156,7 @@ class Session:
         context = Context(self, context_id, playback or self._playback)
         self._contexts[context_id] = context
         self._live.add(context)
-        self._protocol.open(context_id, opening)
+        self._protocol.open(context_id, opening, is_draft=draft)
         if isinstance(text, str):
             self._send_text(context, text)
             self._end(context)
@@ -200,6 +202,12 @@ class Session:
     def _send_text(self, context: Context, text: str) -> None:
         self._protocol.send_text(context.id, text)
         context._sent.append(clean_text(text))
+        self._link.wake()
+
+    def _commit(self, context: Context, text: str | None) -> None:
+        self._protocol.commit(context.id, text)
+        if text is not None:
+            context._sent[:] = [clean_text(text)]
         self._link.wake()
 
     def _flush(self, context: Context) -> None:

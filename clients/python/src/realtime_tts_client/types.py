@@ -101,8 +101,10 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Done:
-    """Completion of a context. `ttfa_ms`: first text to first packet, measured by the server; None without audio."""
+    """Completion of a context. `ttfa_ms`: first text, or commit, to first packet, measured by the server; None without
+    audio. `draft_used`: whether speech began with what was made of the draft; None if the context was none."""
 
     audio_ms: float
     characters: int
     ttfa_ms: float | None
+    draft_used: bool | None = None

@@ -112,6 +112,9 @@ class Fields:
     def flag(self, name: str) -> bool:
         return self._values.get(name) is True
 
+    def optional_flag(self, name: str) -> bool | None:
+        return self.flag(name) if name in self._values else None
+
     def object(self, name: str) -> Fields:
         return Fields(self._typed(name, dict, "an object"))
 
