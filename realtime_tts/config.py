@@ -104,7 +104,7 @@ class VoicesConfig:
         choices=("off", "attested", "required"),
     )
     voice_aliases: tuple[tuple[str, str], ...] = setting(
-        (), "Other names for voices, as rachel=slt,adam=rms; in the file a table [server.voices.voice_aliases]."
+        (), "Other names for voices, as rachel=heart,adam=michael; in the file a table [server.voices.voice_aliases]."
     )
     strict_ids: bool = setting(
         False, "Refuse unknown names of voices and models in the dialects of other services too."

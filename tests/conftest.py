@@ -36,6 +36,8 @@ settings.load_profile("same")
 # Threads that spin while they wait take the cores from what else runs: on a busy machine a test of one second took
 # twenty. Read when torch is loaded, here and in the processes that tests start.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Tests already run on all cores, and the products of small models are shorter than handing them to a second thread.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A machine that is busy with other tests must not have servers refuse what a test asks for.
 os.environ.setdefault("REALTIME_TTS_MAX_LATE_MS", "0")
@@ -131,6 +133,14 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
         if time.monotonic() > collected + COLLECT_EVERY_S:  # most files close by themselves, and a collection is slow
             gc.collect()
             collected = time.monotonic()
+
+
+@pytest.fixture(scope="session")
+def tiny_voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of a random checkpoint with named voices, for tests that need no understandable speech."""
+    from tiny_voice import write_tiny_voice  # loads torch
+
+    return write_tiny_voice(tmp_path_factory.mktemp("checkpoint") / "tiny-voice")
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import contextlib
 import functools
 import inspect
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -46,6 +48,16 @@ def _waiting(method: Callable[Concatenate[AsyncTTS, P], Awaitable[T]]) -> Callab
     return call
 
 
+_open: weakref.WeakSet[TTS] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what the program did not close: after this point no thread runs that could do it."""
+    for tts in list(_open):
+        tts.close()
+
+
 class TTS:
     """Blocking variant of `AsyncTTS` with the same arguments; loads the model when constructed. May be shared between
     threads."""
@@ -59,6 +71,7 @@ class TTS:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="realtime-tts", daemon=True)
         self._thread.start()
+        _open.add(self)
         try:
             self._wait(self._tts.start)
         except BaseException:
@@ -115,7 +128,7 @@ class TTS:
     def close(self) -> None:
         """End the workers; generations running in other threads end with EngineClosed. Idempotent."""
         with self._lock:
-            if self._closed:
+            if self._closed or not self._thread.is_alive():  # it is not in a process forked from the program's
                 return
             self._closed = True
         asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result()

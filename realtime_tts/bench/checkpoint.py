@@ -21,7 +21,7 @@ from realtime_tts.bench.texts import LONG_TEXT, SENTENCES, TURN
 from realtime_tts.contract.policy import ServingPolicy, TextHead
 from realtime_tts.errors import ConfigError
 from realtime_tts.model.audio_vae import Snake1d
-from realtime_tts.model.checkpoint import parse_dtype, save_weights
+from realtime_tts.model.checkpoint import Uninitialised, parse_dtype, save_weights
 from realtime_tts.model.config import ModelConfig
 from realtime_tts.model.config_file import parse_config
 from realtime_tts.model.minicpm import RMSNorm
@@ -81,7 +81,7 @@ def random_model(config: ModelConfig, device: torch.device | str, seed: int) -> 
 
     Its RoPE tables are not filled: it is there to be saved.
     """
-    with torch.device("meta"):
+    with torch.device("meta"), Uninitialised():
         model = VoxCPM(config)
     vae = model.vae
     del model.vae

@@ -22,8 +22,9 @@ _MAX_WAITING = 1_000_000  # no stream is refused; waiting streams count as waiti
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subject:
-    """Checkpoint on its device whose streams have the requested length: its stop head is zero, and the guard by
-    characters is off. A step takes the same time as with the original checkpoint."""
+    """Checkpoint on its device whose streams have the requested length: its stop head is zero, the guard by characters
+    is off, and speech behind the end of the text is not mended. A step takes the same time as with the original
+    checkpoint."""
 
     loaded: LoadedModel
     device: torch.device
@@ -49,7 +50,8 @@ class Subject:
         self, emit: Callable[[frames.Message], None], stages: StageClock | None = None, **limits: float
     ) -> Engine:
         """Return a warm engine; arguments as `make_engine`'s."""
-        return make_engine(self.loaded, self.device, self.options, emit, stages, max_waiting=_MAX_WAITING, **limits)
+        limits |= {"max_waiting": _MAX_WAITING, "max_mends": 0}
+        return make_engine(self.loaded, self.device, self.options, emit, stages, **limits)
 
     def forget_peak(self) -> None:
         """Restart the peak that `memory` reports."""

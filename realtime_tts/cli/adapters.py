@@ -18,7 +18,9 @@ Examples:
 
 
 @click.group("adapters", epilog=_EPILOG, invoke_without_command=True)
-@click.option("--url", envvar="REALTIME_TTS_URL", default=DEFAULT_URL, show_default=True, help="The server.")
+@click.option(
+    "--url", envvar="REALTIME_TTS_URL", show_envvar=True, default=DEFAULT_URL, show_default=True, help="The server."
+)
 @api_key_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context

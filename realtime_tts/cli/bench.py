@@ -202,7 +202,7 @@ def capacity(patches: int, steps: int | None, cfg: float | None, is_cpu: bool, *
 
 @_bench(
     _option("--url", None, None, "Running server, such as http://127.0.0.1:8000; without it one is started."),
-    _option("--api-key", None, None, "The server's API key.", envvar="REALTIME_TTS_API_KEY"),
+    _option("--api-key", None, None, "The server's API key.", envvar="REALTIME_TTS_API_KEY", show_envvar=True),
     _option("--clients", _COUNT, None, "Measuring processes.  [default: a quarter of the cores]"),
     _option("--words", click.IntRange(1, 20), (6, 10), "Words of a turn."),
     _option("--codec", None, "opus", "Codec of the audio: opus, pcm_s16le …"),

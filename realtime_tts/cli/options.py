@@ -10,6 +10,8 @@ import click
 
 from realtime_tts.config import Setting, Settings, settings_table
 from realtime_tts.config_loader import load_settings
+from realtime_tts.contract.location import STARTER_VOICE, check_location
+from realtime_tts.contract.policy import ServingPolicy
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParam
 from realtime_tts.errors import ConfigError
 
@@ -94,12 +96,20 @@ def speech_options(command: Command) -> Command:
     return with_options(*(_param_option(*item) for item in SPEECH_PARAMS.items()))(command)
 
 
+def voices_of_model(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete a voice's name in the shell: a voice of a local checkpoint."""
+    directory = check_location(ctx.params.get("model") or STARTER_VOICE)
+    known = ServingPolicy.load(directory).voices if directory is not None else ()
+    return [voice for voice in known if voice.startswith(incomplete)]
+
+
 def config_option(command: Command) -> Command:
     return click.option(
         "--config",
         "config_path",
         type=FILE,
         envvar="REALTIME_TTS_CONFIG",
+        show_envvar=True,
         help="TOML file with the tables [engine] and [server].",
     )(command)
 

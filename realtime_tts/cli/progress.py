@@ -21,6 +21,7 @@ class Progress:
         self.skipped: list[tuple[int, int]] = []
         self._begun = time.monotonic()
         self._first_s: float | None = None
+        self._loaded_s: float | None = None
         self._made_s = self._written_s = 0.0
 
     def note(self, text: str) -> None:
@@ -30,6 +31,11 @@ class Progress:
     def start(self) -> None:
         """Start the clock."""
         self._begun = time.monotonic()
+
+    def loaded(self) -> None:
+        """Restart the clock, which measured the loading of a model."""
+        self._loaded_s = time.monotonic() - self._begun
+        self.start()
 
     def made(self, duration_s: float) -> None:
         """Add speech that was generated, in seconds."""
@@ -49,6 +55,8 @@ class Progress:
         first_ms = 1000 * (self._first_s or 0.0)
         target = f" → {output}" if output not in (None, "-") else ""
         self._summarise(f"{self._made_s:.1f} s of speech in {took_s:.1f} s, the first after {first_ms:.0f} ms{target}")
+        if self._loaded_s is not None:
+            self._summarise(f"Loaded in {self._loaded_s:.1f} s; a running server answers at once: --url")
 
     def interrupted(self, output: str | None) -> None:
         if output is None:

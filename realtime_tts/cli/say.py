@@ -17,7 +17,7 @@ import click
 from realtime_tts import __version__
 from realtime_tts.audio.provenance import Provenance
 from realtime_tts.cli.checks import check_adapter, check_model, nothing_to_say
-from realtime_tts.cli.options import FILE, read_settings, recording_options, speech_options
+from realtime_tts.cli.options import FILE, read_settings, recording_options, speech_options, voices_of_model
 from realtime_tts.cli.playing import Speech, play
 from realtime_tts.cli.progress import Progress
 from realtime_tts.cli.sinks import FORMATS, check_sink
@@ -30,7 +30,7 @@ _EPILOG = """\b
 Examples:
   realtime-tts say "Hello. I am speaking while I am still thinking."
   realtime-tts say "Your order is on its way." -o order.wav
-  realtime-tts say --file story.txt -o story.ogg
+  realtime-tts say --file story.txt -o story.mp3
   some-program | realtime-tts say                 # spoken while the program writes
   realtime-tts say "Hello." -o - --format raw | aplay -f S16_LE -r 16000
   realtime-tts say --url http://127.0.0.1:8000 "Through a running server."
@@ -56,21 +56,25 @@ class SayRequest:
 @click.argument("text", required=False)
 @click.option("--file", "text_file", type=FILE, help="Read the text from a file.")
 @click.option(
-    "-o", "--output", help="Write to a file (.wav, .ogg, .raw), or with - to standard output.  [default: the speaker]"
+    "-o",
+    "--output",
+    help="Write to a file (.wav, .mp3, .ogg, .flac, .aac, .raw), or with - to standard output.  [default: the speaker]",
 )
 @click.option(
     "--format",
     "output_format",
-    type=click.Choice(FORMATS),
+    type=click.Choice(tuple(FORMATS)),
     help="Format of the output.  [default: by its name; wav for -]",
 )
-@click.option("--voice", help="A voice's name; see `realtime-tts voices`.")
+@click.option("--voice", shell_complete=voices_of_model, help="A voice's name; see `realtime-tts voices`.")
 @recording_options
 @speech_options
 @click.option("--model", help="A directory, a Hugging Face id, or 'starter-voice'.  [default: starter-voice]")
 @click.option("--device", help="auto, cpu, cuda, cuda:1 …  [default: auto]")
-@click.option("--url", envvar="REALTIME_TTS_URL", help="Use this running server; nothing is loaded here.")
-@click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="The server's API key.")
+@click.option(
+    "--url", envvar="REALTIME_TTS_URL", show_envvar=True, help="Use this running server; nothing is loaded here."
+)
+@click.option("--api-key", envvar="REALTIME_TTS_API_KEY", show_envvar=True, help="The server's API key.")
 @click.option(
     "--provenance/--no-provenance",
     default=True,
@@ -158,7 +162,7 @@ async def _local(request: SayRequest, engine: EngineConfig, progress: Progress) 
     engine = replace(engine, adapters=tuple(adapters.items()), max_adapter_rank=128, adapter_mlp=True)
     workers = worker_specs(engine, quiet=True)[:1]
     async with AsyncTTS(workers=workers, lexicon=request.lexicon, adapters=adapters) as tts:
-        progress.start()
+        progress.loaded()
         chunks = tts.generate(
             request.text if request.text is not None else standard_input(),
             voice=request.voice,

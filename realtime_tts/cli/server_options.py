@@ -10,7 +10,9 @@ import click
 DEFAULT_URL = "http://127.0.0.1:8000"
 Command = TypeVar("Command", bound=Callable[..., object])
 
-api_key_option = click.option("--api-key", envvar="REALTIME_TTS_API_KEY", help="The server's API key.")
+api_key_option = click.option(
+    "--api-key", envvar="REALTIME_TTS_API_KEY", show_envvar=True, help="The server's API key."
+)
 
 
 def server_options(command: Command) -> Command:

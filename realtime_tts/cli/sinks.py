@@ -16,8 +16,16 @@ from realtime_tts.audio.provenance import Provenance
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.errors import ConfigError
 
-FORMATS = ("wav", "ogg", "raw")
-_SUFFIXES = {".wav": "wav", ".wave": "wav", ".ogg": "ogg", ".opus": "ogg", ".oga": "ogg", ".pcm": "raw", ".raw": "raw"}
+# Container and codec of each format.
+FORMATS = {
+    "wav": ("wav", "pcm_s16le"),
+    "mp3": ("mp3", "mp3"),
+    "ogg": ("ogg", "opus"),
+    "flac": ("flac", "flac"),
+    "aac": ("adts", "aac"),
+    "raw": ("raw", "pcm_s16le"),
+}
+_SUFFIXES = {f".{name}": name for name in FORMATS} | {".wave": "wav", ".opus": "ogg", ".oga": "ogg", ".pcm": "raw"}
 _OGG_RATE_HZ = 48_000
 
 
@@ -100,9 +108,10 @@ class FileSink:
     is seekable, else its header says "until the end"."""
 
     def __init__(
-        self, file: BinaryIO, container: str, sample_rate_hz: int, provenance: Provenance | None = None
+        self, file: BinaryIO, output_format: str, sample_rate_hz: int, provenance: Provenance | None = None
     ) -> None:
-        codec, rate_hz = ("opus", _OGG_RATE_HZ) if container == "ogg" else ("pcm_s16le", sample_rate_hz)
+        container, codec = FORMATS[output_format]
+        rate_hz = _OGG_RATE_HZ if codec == "opus" else sample_rate_hz
         self._stream = SpeechStream(sample_rate_hz, StreamFormat(container, codec, rate_hz), provenance)
         self._file, self._provenance = file, provenance
         self._num_samples = 0

@@ -21,7 +21,7 @@ Examples:
 
 @click.group("voices", epilog=_EPILOG, invoke_without_command=True)
 @click.option("--model", default="starter-voice", show_default=True, help="A directory, or 'starter-voice'.")
-@click.option("--url", envvar="REALTIME_TTS_URL", help="Ask this server instead.")
+@click.option("--url", envvar="REALTIME_TTS_URL", show_envvar=True, help="Ask this server instead.")
 @api_key_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context

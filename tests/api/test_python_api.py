@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
+import os
 import subprocess
 import sys
 import threading
@@ -407,18 +408,25 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
         _ = realtime_tts.nothing
 
 
-def test_three_lines_speak_with_the_starter_voice() -> None:
-    tts = TTS(device="cpu", threads=1)
-    try:
-        samples = np.concatenate(list(tts.generate("Hello, how are you today?")))
-        assert 0.8 < samples.size / tts.sample_rate < 5
-        assert 0.05 < np.abs(samples).max() <= 1.0
-    finally:
-        tts.close()
-
-
 async def test_the_first_text_finds_its_rules_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
     monkeypatch.setattr("realtime_tts.speech.defaults.compile_rules", lambda: compiled.append("rules"))
     async with AsyncTTS(workers=fake()):
         assert compiled == ["rules"]
+
+
+def test_a_program_that_fails_without_closing_ends() -> None:
+    """Its generator may be unfinished, and its threads are gone when objects are destroyed."""
+    code = (
+        "from fake_worker import fake_worker_command\n"
+        "from realtime_tts import TTS\n"
+        "from realtime_tts.workers.supervisor import WorkerSpec\n"
+        "tts = TTS(workers=[WorkerSpec(command=fake_worker_command())])\n"
+        "chunks = tts.generate('hello')\n"
+        "next(chunks)\n"
+        "raise RuntimeError('of the program')\n"
+    )
+    support = str(Path(__file__).parents[1] / "support")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([support, *sys.path])}
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, env=environment)
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, "RuntimeError: of the program")

@@ -56,6 +56,16 @@ def test_streams_stay_together_for_as_long_as_was_asked(subject: Subject) -> Non
         streams.step()
 
 
+def test_speech_behind_the_end_of_the_text_is_not_mended() -> None:
+    """The starter voice's text head follows the first stream's text, so faults of the next one could be mended."""
+    starter = Subject.load(EngineOptions("starter-voice", "cpu", threads=1, max_streams=1))
+    streams = SteadyStreams(starter, StepMeasurement((1,), num_steps=1, num_warm=0, runs=2, steps=2))
+    for _ in range(2):
+        streams.start(1, 40)
+        assert all(streams.step() > 0 for _ in range(40))
+        streams.stop()
+
+
 def test_more_may_wait_than_the_largest_batch_has(subject: Subject) -> None:
     """A warm-up on a GPU goes to 256 streams, whatever is measured after it."""
     streams = SteadyStreams(subject, StepMeasurement((1,), num_steps=1, num_warm=0, runs=1, steps=2))

@@ -30,6 +30,8 @@ REALTIME = {"/v1/realtime", "/v1/realtime/{rest:path}"}  # which say that the se
 SPEECH = {
     "/v1/audio/speech",
     "/v1/speak",
+    "/v2/speak",
+    "/v1/vapi",
     "/tts/bytes",
     "/tts/sse",
     "/v1/text-to-speech/{voice}",

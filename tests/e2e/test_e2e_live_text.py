@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from stream_client import StreamClient, open_stream
+from voices import SAMPLE_RATE_HZ
 
 from benchmarks.live_text import REPLIES, Turn, summary
 from benchmarks.recognition import Recogniser, word_error_rate
@@ -15,7 +16,7 @@ from realtime_tts.bench.server_process import RunningServer
 from realtime_tts.bench.texts import tokens
 
 TOKENS_PER_S = 20
-PCM = {"codec": "pcm_s16le", "sample_rate": 16000, "frame_ms": 20}
+PCM = {"codec": "pcm_s16le", "sample_rate": SAMPLE_RATE_HZ, "frame_ms": 20}
 SENTENCES = (
     "I will look for a quiet room with a view of the garden for you",
     "the train to the city leaves in ten minutes from the other side of the station",
@@ -49,7 +50,7 @@ async def hear(client: StreamClient, context_id: str, until: str) -> None:
         message = await client.receive(30)
         assert message["type"] not in ("context.failed", "error"), message
         if message["type"] == "audio":
-            await client.send("playback", context_id=context_id, played_ms=message["pts"] / 16 + 20)
+            await client.send("playback", context_id=context_id, played_ms=1000 * message["pts"] / SAMPLE_RATE_HZ + 20)
         if message["type"] == until:
             return
 
@@ -76,7 +77,7 @@ async def test_a_sentence_is_begun_before_it_is_written_and_spoken_to_its_end(
     async with open_stream(server.stream_url) as client:
         for number, text in enumerate(SENTENCES):
             pcm = await speak_while_writing(client, f"c{number}", text, seed=number)
-            heard.append(recogniser.transcribe(np.frombuffer(pcm, "<i2") / np.float32(32768), 16_000))
+            heard.append(recogniser.transcribe(np.frombuffer(pcm, "<i2") / np.float32(32768), SAMPLE_RATE_HZ))
             log = client.contexts[f"c{number}"]
             assert " ".join(word["text"] for word in log.words) == text
             starts = [word["start_ms"] for word in log.words]

@@ -6,6 +6,9 @@ import random
 
 import numpy as np
 import pytest
+from test_e2e_voice import staggered
+from tiny_voice import VOICES as RANDOM_VOICES
+from voices import DEFAULT_VOICE
 
 from benchmarks.intelligibility import held_out
 from benchmarks.recognition import Recogniser, plain_words, word_error_rate
@@ -16,8 +19,8 @@ NONSENSE = {"zplonk": "water", "qwurth": "window", "vexnil": "garden"}
 FRAMES = ("Please bring the {} to the table.", "There is a {} behind the house.", "We talked about the {} for an hour.")
 
 
-def spoken(tts: TTS, text: str, **options: object) -> np.ndarray:
-    return np.concatenate([*tts.generate(text, voice="slt", seed=4, **options), np.zeros(0, np.float32)])  # type: ignore[arg-type]
+def spoken(tts: TTS, text: str, voice: str = DEFAULT_VOICE, **options: object) -> np.ndarray:
+    return np.concatenate([*tts.generate(text, voice=voice, seed=4, **options), np.zeros(0, np.float32)])  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -35,11 +38,23 @@ def test_a_recogniser_hears_what_a_lexicon_says(tts: TTS, recogniser: Recogniser
     assert without == 0
 
 
-def test_a_pause_between_sentences_and_volume_are_exact(tts: TTS) -> None:
-    text = "How are you? I am fine."
-    plain, paused = spoken(tts, text, sentence_pause_ms=1.0), spoken(tts, text, sentence_pause_ms=750.0)
-    assert len(paused) - len(plain) == round(0.749 * tts.sample_rate)
-    np.testing.assert_array_equal(spoken(tts, text, sentence_pause_ms=1.0, volume=0.5), plain * np.float32(0.5))
+def test_a_pause_between_sentences_and_volume_are_exact(tiny_tts: TTS) -> None:
+    def with_pause(pause_ms: float, volume: float = 1.0) -> np.ndarray:
+        text = "How are you? I am fine."
+        return spoken(tiny_tts, text, RANDOM_VOICES[0], sentence_pause_ms=pause_ms, volume=volume)
+
+    plain, paused = with_pause(1.0), with_pause(750.0)
+    assert len(paused) - len(plain) == round(0.749 * tiny_tts.sample_rate)
+    np.testing.assert_array_equal(with_pause(1.0, volume=0.5), plain * np.float32(0.5))
+
+
+def test_staggered_streams_sound_as_each_does_alone(tiny_tts: TTS) -> None:
+    texts = held_out(len(RANDOM_VOICES))
+    for seed, (text, among_others) in enumerate(zip(texts, staggered(tiny_tts, texts, RANDOM_VOICES), strict=True)):
+        voice = RANDOM_VOICES[seed]
+        alone = np.concatenate(list(tiny_tts.generate(text, seed=seed, voice=voice)))
+        assert len(alone) == len(among_others)
+        np.testing.assert_allclose(among_others, alone, atol=0.01)
 
 
 @pytest.mark.slow
@@ -49,7 +64,9 @@ def test_speed_is_what_was_asked_for_and_can_be_understood(tts: TTS) -> None:
     lengths, rates = {}, {}
     for speed in (1.0, 0.7, 1.4):
         audio = [
-            np.concatenate([*tts.generate(text, voice="slt", seed=number, speed=speed), np.zeros(0, np.float32)])
+            np.concatenate(
+                [*tts.generate(text, voice=DEFAULT_VOICE, seed=number, speed=speed), np.zeros(0, np.float32)]
+            )
             for number, text in enumerate(sentences)
         ]
         lengths[speed] = np.array([len(samples) for samples in audio])
@@ -75,7 +92,7 @@ def test_what_is_spelt_out_is_heard_sign_by_sign(tts: TTS, kind: str) -> None:
         if kind == "telephone" and len(text) > 6:
             text = f"({text[:3]}) {text[3:6]}-{text[6:]}"
         ssml = f'<speak><say-as interpret-as="{kind}">{text}</say-as></speak>'
-        audio = np.concatenate(list(tts.generate(ssml, voice="slt", seed=1)))
+        audio = np.concatenate(list(tts.generate(ssml, voice=DEFAULT_VOICE, seed=1)))
         expected.append(" ".join(names[digit] for digit in digits))
         heard.append(recogniser.transcribe(audio, tts.sample_rate))
     assert word_error_rate(expected, heard) <= 0.08

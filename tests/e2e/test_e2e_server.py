@@ -1,4 +1,4 @@
-"""Over a real socket, from the starter voice: the same samples however the text was split, faults, and recovery."""
+"""Over a real socket, from a random voice: the same samples however the text was split, faults, and recovery."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 from stream_client import StreamClient, open_stream
+from tiny_voice import RATE_HZ
 
 from realtime_tts.bench.server_process import RunningServer, wait_until_ready
 
 TEXT = "Hello there, this is one text! Does it matter how it was sent? No."
-PCM = {"codec": "pcm_s16le", "sample_rate": 16000, "frame_ms": 20}
+PCM = {"codec": "pcm_s16le", "sample_rate": RATE_HZ, "frame_ms": 20}
 
 
 async def speak_pieces(
@@ -31,7 +32,7 @@ async def speak_pieces(
     while True:
         message = await client.receive(30)
         if message["type"] == "audio":
-            heard_ms = message["pts"] / 16 + 20
+            heard_ms = 1000 * message["pts"] / RATE_HZ + 20
             await client.send("playback", context_id=context_id, played_ms=heard_ms)
         elif message["type"] == "context.done":
             return client.contexts[context_id].audio
@@ -51,10 +52,10 @@ def random_split(text: str, seed: int) -> list[str]:
     return [text[a:b] for a, b in itertools.pairwise([0, *cuts, len(text)])]
 
 
-async def test_any_split_of_the_text_gives_the_same_samples(server: RunningServer) -> None:
-    async with open_stream(server.stream_url) as client:
+async def test_any_split_of_the_text_gives_the_same_samples(tiny_server: RunningServer) -> None:
+    async with open_stream(tiny_server.stream_url) as client:
         whole = await speak_pieces(client, "whole", [TEXT], mode="live")  # it is not streamed, so both modes are one
-        assert len(whole) > 16_000 * 2 * 2
+        assert len(whole) > RATE_HZ * 2 * 2
         assert np.abs(np.frombuffer(whole, "<i2")).max() > 1000
         assert_same(await speak_pieces(client, "letters", TEXT), whole)
         assert_same(await speak_pieces(client, "random", random_split(TEXT, seed=0)), whole)
@@ -63,16 +64,16 @@ async def test_any_split_of_the_text_gives_the_same_samples(server: RunningServe
             assert_same(other, whole)
 
 
-async def test_contexts_side_by_side_sound_as_they_do_alone(server: RunningServer) -> None:
+async def test_contexts_side_by_side_sound_as_they_do_alone(tiny_server: RunningServer) -> None:
     texts = {"a": "The first of three is about the weather.", "b": "The second one is on trains.", "c": "And a third."}
     alone: dict[str, bytes] = {}
-    async with open_stream(server.stream_url) as client:
+    async with open_stream(tiny_server.stream_url) as client:
         for name, text in texts.items():
             alone[name] = await speak_pieces(client, name, [text])
 
     async with contextlib.AsyncExitStack() as stack:
         # All are let in before one speaks: a machine that finds itself too slow for three refuses the third.
-        clients = [await stack.enter_async_context(open_stream(server.stream_url)) for _ in texts]
+        clients = [await stack.enter_async_context(open_stream(tiny_server.stream_url)) for _ in texts]
 
         async def one(index: int, name: str) -> bytes:
             await asyncio.sleep(0.1 * index)
@@ -83,27 +84,27 @@ async def test_contexts_side_by_side_sound_as_they_do_alone(server: RunningServe
         assert_same(pcm, alone[name])
 
 
-async def test_a_killed_worker_costs_a_typed_failure_and_comes_back_by_itself(server: RunningServer) -> None:
-    async with open_stream(server.stream_url) as client:
+async def test_a_killed_worker_costs_a_typed_failure_and_comes_back_by_itself(tiny_server: RunningServer) -> None:
+    async with open_stream(tiny_server.stream_url) as client:
         await client.send("text", context_id="cut", text=TEXT * 8)
         for _ in range(5):
             await client.until("audio", 30)
-        [worker] = server.worker_pids
+        [worker] = tiny_server.worker_pids
         os.kill(worker, signal.SIGKILL)
         failure = await client.until("context.failed", 10)
         assert failure["code"] == "engine_lost"
         assert failure["retryable"] is True
         assert (TEXT * 8).startswith(failure["spoken_text"])
         assert failure["audio_ms"] >= 100, "what had arrived counts as spoken"
-        await asyncio.to_thread(wait_until_ready, server.port)
+        await asyncio.to_thread(wait_until_ready, tiny_server.port)
         await client.speak("next", "I am back.")
         done = await client.until("context.done", 30)
         assert done["audio_ms"] > 300
-    assert server.worker_pids != [worker]
+    assert tiny_server.worker_pids != [worker]
 
 
-async def test_everything_is_free_again_after_barge_in(server: RunningServer) -> None:
-    async with open_stream(server.stream_url) as client:
+async def test_everything_is_free_again_after_barge_in(tiny_server: RunningServer) -> None:
+    async with open_stream(tiny_server.stream_url) as client:
         await client.send("text", context_id="c", text=TEXT * 5)
         while not client.contexts or len(client.contexts["c"].packets) < 30:
             await client.receive(30)
@@ -115,7 +116,7 @@ async def test_everything_is_free_again_after_barge_in(server: RunningServer) ->
         assert (await client.receive(30))["type"] == "pong", "nothing of the context follows"
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        metrics = await asyncio.to_thread(server.get, "/metrics")
+        metrics = await asyncio.to_thread(tiny_server.get, "/metrics")
         if free_of_work(metrics):
             break
         await asyncio.sleep(0.1)

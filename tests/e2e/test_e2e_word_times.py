@@ -6,11 +6,11 @@ import re
 
 import numpy as np
 import pytest
+from voices import STARTER_DIRECTORY, VOICES
 
 from benchmarks.recognition import Aligner
 from benchmarks.word_times import MODES, SENTENCES, measure, word_starts_s
 from realtime_tts import TTS
-from realtime_tts.contract.location import STARTER_VOICE, local_directory
 from realtime_tts.model.checkpoint import load_model
 
 NUM_SENTENCES = 20  # none of those by which a head or its lag was chosen
@@ -30,7 +30,7 @@ def held_out() -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_words_begin_when_they_are_heard(mode: str) -> None:
-    loaded = load_model(str(local_directory(STARTER_VOICE)))
+    loaded = load_model(STARTER_DIRECTORY)
     for row in measure(loaded, held_out(), [mode]):
         assert row["not_aligned"] <= 1
         # Half of what is asked of the alignment over many sentences (25 and 80 ms) lies between it and a failure here.
@@ -39,7 +39,7 @@ def test_words_begin_when_they_are_heard(mode: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("voice", ["slt", "rms", "awb"])
+@pytest.mark.parametrize("voice", VOICES)
 def test_what_was_heard_before_an_interruption_is_what_an_alignment_says(tts: TTS, voice: str) -> None:
     """Cut off at random: the words that had ended are those that had begun, the one being said perhaps aside."""
     aligner, chance = Aligner(), np.random.default_rng(0)

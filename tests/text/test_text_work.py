@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import sys
-from collections.abc import Iterator
-from types import FrameType
-from typing import Any
+from collections.abc import Callable, Iterator
+from cProfile import Profile
 
 import pytest
 
@@ -26,31 +24,30 @@ UNITS = [
 ORDINARY = "We called the office on Monday and asked whether our order could be shipped before the weekend. "
 
 
-def count_work(text: str, step: int, *, live: bool = False) -> int:
-    """Function calls, of Python's and of C, that planning takes."""
+def plan(text: str, step: int, *, live: bool) -> None:
     planner = SpeechPlanner(SPELLING, live=live)
-    num_calls = 0
+    for start in range(0, len(text), step):
+        planner.push(text[start : start + step], float(start))
+    planner.end(float(len(text)))
 
-    def count(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal num_calls
-        num_calls += event in ("call", "c_call")
 
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        for start in range(0, len(text), step):
-            planner.push(text[start : start + step], float(start))
-        planner.end(float(len(text)))
-    finally:
-        sys.setprofile(before)
-    return num_calls
+def count_calls(work: Callable[[], object]) -> int:
+    """Function calls, of Python's and of C."""
+    profile = Profile()
+    profile.runcall(work)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def count_work(text: str, step: int, *, live: bool = False) -> int:
+    """Function calls that planning takes."""
+    return count_calls(lambda: plan(text, step, live=live))
 
 
 @functools.cache
 def work_of(unit: str, step: int, *, live: bool = False) -> int:
     """What `SHORT` characters take; it is asked for more than once."""
     text = (unit * SHORT)[:SHORT]
-    count_work(text, step, live=live)  # caches
+    plan(text, step, live=live)  # caches
     return count_work(text, step, live=live)
 
 
@@ -79,33 +76,21 @@ def test_ordinary_text_costs_least() -> None:
     assert work_of(ORDINARY, SHORT) <= 40 * SHORT
 
 
-def dearest_stretch(text: str, *, live: bool) -> int:
-    """Function calls of the longest piece of work that cannot be interrupted, the text coming as a session reads it."""
+def stretches(text: str, *, live: bool) -> Iterator[Callable[[], object]]:
+    """The pieces of work that cannot be interrupted, to be called in order, the text coming as a session reads it."""
     planner = SpeechPlanner(SPELLING, live=live)
-    found, num_calls = [0], 0
-
-    def count(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal num_calls
-        num_calls += event in ("call", "c_call")
-
-    def measure(work: Iterator[object]) -> None:
-        nonlocal num_calls
+    works = [
+        planner.pushing(text[start : start + SLICE_CHARS], float(start)) for start in range(0, len(text), SLICE_CHARS)
+    ]
+    for work in (*works, planner.ending(float(len(text)))):
         is_over = False
-        while not is_over:
-            num_calls = 0
-            sys.setprofile(count)
-            is_over = next(work, None) is None
-            sys.setprofile(None)
-            found.append(num_calls)
 
-    before = sys.getprofile()
-    try:
-        for start in range(0, len(text), SLICE_CHARS):
-            measure(planner.pushing(text[start : start + SLICE_CHARS], float(start)))
-        measure(planner.ending(float(len(text))))
-    finally:
-        sys.setprofile(before)
-    return max(found)
+        def one(work: Iterator[object] = work) -> None:
+            nonlocal is_over
+            is_over = next(work, None) is None
+
+        while not is_over:
+            yield one
 
 
 @pytest.mark.parametrize("unit", [ORDINARY, *UNITS, "\ufdfa", "\u00bd\u2153\u00bc", "MCMXCIX ", "e\u0301\u0323"])
@@ -113,5 +98,6 @@ def dearest_stretch(text: str, *, live: bool) -> int:
 def test_no_stretch_of_work_is_long(unit: str, live: bool) -> None:
     """The dearest ("㎏%") are at 12,000 calls, which take a millisecond; all of a segment at once would be 40,000."""
     text = (unit * SHORT)[:SHORT]
-    dearest_stretch(text, live=live)  # caches
-    assert dearest_stretch(text, live=live) <= 14_000
+    for stretch in stretches(text, live=live):  # caches
+        stretch()
+    assert max(count_calls(stretch) for stretch in stretches(text, live=live)) <= 14_000
