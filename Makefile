@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Otherwise each server that a test starts compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help environments serve test test-slow test-search test-agents test-livekit-suite test-clients test-ray lint lint-agents format \
+.PHONY: help environments serve agent test test-slow test-search test-agents test-livekit-suite test-clients test-ray lint lint-agents format \
   bench docs lock lock-clients clean
 
 help: ## show this list
@@ -21,6 +21,9 @@ help: ## show this list
 
 serve: $(VENV)/.runtime ## start the server with the bundled starter voice; prints the playground's address
 	$(BIN)/realtime-tts serve $(ARGS)
+
+agent: $(AGENTS_VENV)/.agents ## start the voice agent for clients of OpenAI's Realtime API, beside `make serve`
+	$(AGENTS_VENV)/bin/python agents/realtime_server $(ARGS)
 
 # Tests are distributed by file, so that shared fixtures (a server, a browser) start once for each file.
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
