@@ -26,7 +26,7 @@ for folder in sys.argv[1:]:
 
 
 def test_each_service_has_its_programs() -> None:
-    assert (len(PYTHON), len(JAVASCRIPT)) == (8, 2)
+    assert (len(PYTHON), len(JAVASCRIPT)) == (9, 2)
 
 
 def test_python(fake_gateway: str, tmp_path: Path) -> None:
