@@ -141,8 +141,8 @@ async def service() -> OpenAIService:
 
 
 _NO_REALTIME = (
-    "this server has no Realtime API; speech is POST /v1/audio/speech, or text as it is written over the WebSockets in "
-    "docs/guides/clients.md and docs/protocol/native.md"
+    "this server has no Realtime API: a voice agent has one (`make agent`, docs/guides/realtime.md); speech is POST "
+    "/v1/audio/speech, or text as it is written over the WebSocket in docs/protocol/native.md"
 )
 _METHODS = ["GET", "POST", "DELETE"]
 
