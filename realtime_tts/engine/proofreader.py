@@ -75,9 +75,8 @@ class Proofreader:
         if self._is_repeat(self.certain - place if looks_here and not self.is_at_end else 0.0):
             return self._found(Fault.REPEAT, number - max(self._num_behind))
         since = number - self._stuck_patches
-        is_followed = (
-            number > 0 and self.certain - self.places[1] > STUCK_CHARS
-        )  # a head that never moves tells nothing
+        # A head that never moves tells nothing.
+        is_followed = number > 0 and self.certain - self.places[1] > STUCK_CHARS
         if is_followed and self._num_heard > self._stuck_patches and self.certain - self.places[since] < STUCK_CHARS:
             return self._found(Fault.STUCK, since)
         return None

@@ -54,9 +54,8 @@ class RecordStore:
             if directory is not None:
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # an existing one may hold other files
                 self._path = directory / "voices.sqlite3"
-                os.close(
-                    os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-                )  # its log is made with the same permissions
+                # The database's log is made with the same permissions.
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             self._db = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                 self._db.execute(f"PRAGMA {pragma}")
