@@ -47,11 +47,20 @@ export function kindWords(error) {
 
 /** @param {string} text @param {[number, number][]} spans UTF-16 offsets of what could not be spoken @returns {string} */
 export function leftOutWords(text, spans) {
+  const parts = excerpts(text, spans);
+  return parts ? `Left out, since this voice cannot speak it: ${parts}` : 'Some of it was left out: this voice cannot speak it.';
+}
+
+/** @param {string} text @param {[number, number][]} spans UTF-16 offsets of what cannot be spoken @returns {string} empty: all of it can be */
+export function unspokenWords(text, spans) {
+  return spans.length > 0 ? `This voice cannot speak: ${excerpts(text, spans)}` : '';
+}
+
+function excerpts(text, spans) {
   const parts = [...new Set(spans.map(([start, end]) => text.slice(start, end).trim()))].filter(Boolean);
-  if (parts.length === 0) return 'Some of it was left out: this voice cannot speak it.';
   const shown = parts.slice(0, MAX_SHOWN).map((part) => (part.length > MAX_SHOWN_CHARS ? `${part.slice(0, MAX_SHOWN_CHARS)}…` : part));
   const more = parts.length > MAX_SHOWN ? ' and more' : '';
-  return `Left out, since this voice cannot speak it: ${shown.join('  ')}${more}`;
+  return `${shown.join('  ')}${more}`;
 }
 
 /** Address of this page that works without https. @param {{hostname: string, port: string}} location */

@@ -35,7 +35,7 @@ const REVOKE_MS = 60_000; // a download has begun by then
 const $ = (id) => document.getElementById(id);
 const FIGURES = [...document.querySelectorAll('.metrics [id]')];
 
-const editor = new TextEditor($('stage'));
+const editor = new TextEditor($('stage'), $('lexicon'));
 const lines = new Transcript($('transcript-text'));
 const waveform = new Waveform($('wave'));
 const notice = new Notice($('notice'));
@@ -151,7 +151,7 @@ async function loadOffer(chooseVoice) {
   const [models, offered] = await Promise.all([http().get('models'), http().get('voices')]);
   const [{ id, params = {}, text = {}, voice_making: voiceMaking } = {}] = models.data ?? [];
   model = id;
-  editor.maxChars = text.max_chars;
+  editor.limits = text;
   for (const [name, field] of Object.entries(fields)) field.setRange(params[name]);
   showAdapters(params.adapter?.choices ?? [], restored?.get('adapter'));
   making = voiceMaking;

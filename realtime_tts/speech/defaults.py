@@ -15,6 +15,7 @@ from realtime_tts.contract.speech_params import MAX_FLOW_STEPS, SPEECH_PARAMS, w
 from realtime_tts.errors import AdapterNotFound, UnsupportedLanguage, VoiceNotFound
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.lexicons import Lexicons
+from realtime_tts.text.folding import letters_within
 from realtime_tts.text.lexicon import request_lexicon
 from realtime_tts.text.normalizer import primary_subtag
 from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
@@ -24,7 +25,8 @@ _LANGUAGE_TAG = re.compile("[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,8}")
 
 
 class SpeechDefaults:
-    """Speech defaults of one loaded model; immutable. `params` is the table of speech parameters with its defaults.
+    """Speech defaults of one loaded model; immutable. `params` is the table of speech parameters with its defaults,
+    `letters` has the letters that the model reads, None for all.
 
     Args:
         ready: the worker's `Ready` message.
@@ -78,7 +80,9 @@ class SpeechDefaults:
         self._lexicons = lexicons or Lexicons()
         self._request_lexicon = functools.lru_cache(maxsize=16)(request_lexicon)
         self._draw_seed = draw_seed
-        self._planners = PlannerFactory(self.policy.charset, self.policy.max_segment_chars, stall_flush_s)
+        charset = self.policy.charset
+        self.letters = None if charset is None else letters_within(charset)
+        self._planners = PlannerFactory(charset, self.policy.max_segment_chars, stall_flush_s)
 
     def resolve(
         self,

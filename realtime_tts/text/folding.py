@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import regex
@@ -209,6 +209,13 @@ def fit_char(char: str, charset: frozenset[str]) -> str:
         return fit_char(_PAUSES[char], charset)
     plain = _PLAIN_LETTERS.get(char) or unicodedata.normalize("NFKD", char)
     return "".join(each for each in plain if each != char and each.lower() in charset)
+
+
+def letters_within(charset: Iterable[str]) -> str:
+    """Return the letters, in lower case, that have a spelling within `charset`; without those that NFKD decomposes."""
+    known = frozenset(char.lower() for char in charset)
+    letters = {char.lower() for char in (*known, *_PLAIN_LETTERS) if char.isalpha()}
+    return "".join(sorted(char for char in letters if fit_char(char, known)))
 
 
 def fit(text: str, charset: frozenset[str] | None) -> str:

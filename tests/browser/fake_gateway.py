@@ -22,6 +22,7 @@ import struct
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import av
@@ -259,7 +260,9 @@ class FakeGateway:
             return _problem(401, "unauthorized", "this API key is not active")
         if path == "/v1/stream":
             return _problem(429, "too_many_sessions", "no more") if self.full else None
-        model = {"id": "tones", "text": {"max_chars": 20_000}, **({"params": self.params} if self.params else {})}
+        model = {"id": "tones", "text": {"max_chars": 20_000, "letters": ascii_lowercase}}
+        if self.params:
+            model["params"] = self.params
         if self.makes_voices:
             model["voice_making"] = {"instructions": True, "consent": "required"}
         bodies: dict[str, dict[str, Any]] = {

@@ -40,7 +40,7 @@ class Catalogue:
                     "default_steps": self.defaults.policy.default_steps,
                     "default_cfg": self.defaults.policy.default_cfg,
                     "params": params,
-                    "text": {"max_chars": self._max_text_chars},
+                    "text": {"max_chars": self._max_text_chars, "letters": self.defaults.letters},
                     "voice_making": {"instructions": ready.takes_instructions, "consent": self._consent},
                     "attention_backend": ready.backend,
                     **{name: getattr(ready, name) for name in _AS_READY},

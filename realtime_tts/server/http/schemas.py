@@ -56,8 +56,11 @@ _PARAM_FIELDS: dict[str, Any] = {
 Params = create_model("Params", __base__=_Body, __doc__="Bounds of a context's `params`.", **_PARAM_FIELDS)
 
 
-class Length(_Body):
-    max_chars: int
+class TextLimits(_Body):
+    max_chars: int = Field(description="longest text of one context")
+    letters: str | None = Field(
+        description="letters in lower case that the model reads, also as capitals and with accents; null: all"
+    )
 
 
 class VoiceMakingOptions(_Body):
@@ -80,7 +83,7 @@ class Model(_Body):
     default_steps: int
     default_cfg: float
     params: Params  # type: ignore[valid-type]
-    text: Length = Field(description="limit of the text of one context")
+    text: TextLimits
     voice_making: VoiceMakingOptions
     device: str
     dtype: str

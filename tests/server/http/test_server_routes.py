@@ -82,7 +82,7 @@ def test_the_model_tells_what_may_be_asked_for(http: httpx.Client) -> None:
         "openings": {"choices": ["on", "off"], "default": "off"},
         "lexicon": {},
     }
-    assert model["text"] == {"max_chars": 20_000}
+    assert model["text"] == {"max_chars": 20_000, "letters": "abcdefghijklmnopqrstuvwxyzßæðøþđħıłŋœŧƒə"}
 
 
 @pytest.mark.parametrize(
