@@ -18,7 +18,7 @@ SLICE_CHARS = 32  # characters read at a time; each stretch of work counts as th
 MAX_SPANS = 16  # ranges reported at most; the first ones are enough of a text full of unspeakable parts
 _PENDING_BYTES = 8  # bytes of a character that a planner keeps until its segment ends
 _UNSPEAKABLE = "parts of the text cannot be spoken and are left out"
-_IGNORED = "this markup is not followed; what it holds is spoken"
+_IGNORED = "this markup has no effect; the text in it is spoken"
 _CHUNK_CHARS = 1024  # text may come letter by letter, and each string has an overhead
 
 

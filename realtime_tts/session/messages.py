@@ -341,7 +341,7 @@ class WarningMessage:
     """Notice about a context, which goes on.
 
     code: unspeakable_text (the ranges `spans` of the text are not spoken) or ignored_markup (the ranges `spans` are
-        unsupported markup).
+        markup without effect).
     """
 
     context_id: str

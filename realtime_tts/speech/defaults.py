@@ -82,7 +82,10 @@ class SpeechDefaults:
         self._draw_seed = draw_seed
         charset = self.policy.charset
         self.letters = None if charset is None else letters_within(charset)
-        self._planners = PlannerFactory(charset, self.policy.max_segment_chars, stall_flush_s)
+        makes_sounds = ready.takes_instructions  # VoxCPM2 has both
+        self._planners = PlannerFactory(
+            charset, self.policy.max_segment_chars, stall_flush_s, makes_sounds=makes_sounds
+        )
 
     def resolve(
         self,

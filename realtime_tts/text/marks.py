@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+SOUND = "sound"
 MAX_SUBSTITUTED_CHARS = 300  # of what is read as something else as a whole: it is kept back until it ends
 
 
@@ -44,10 +45,11 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Character that is written with `num_chars` characters of markup."""
+    """Character that is written with `num_chars` characters of markup. `is_ignored`: see `Tag`."""
 
     char: str
     num_chars: int
+    is_ignored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Substitute:
 
     Attributes:
         alias: text to read in its place; None: the text is spelt out.
-        say_as: how, one of `spelling.KINDS`.
+        say_as: how, one of `spelling.KINDS`; or `SOUND`: the model reads the alias as written.
     """
 
     text: str

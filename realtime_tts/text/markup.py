@@ -1,46 +1,55 @@
 """Markup of a text: tags in plain text, and the choice between them and SSML. Both readers are incremental.
 
-Tags are pauses (``<break time="400ms"/>``, ``[pause 1s]``), and Cartesia's ``<speed ratio="1.2"/>``,
-``<volume ratio="0.5"/>``, ``<spell>AB-12</spell>`` and ``<emotion value="sad"/>``. Stage directions of other services
-(``[laughter]``, ``[whispers]``) are silent.
-
-The result does not depend on how the stream is split: text that may become a tag is kept back until that is decided,
-`MAX_TAG_CHARS` at most.
+`tags.py` lists the tags. The result does not depend on how the stream is split: text that may become a tag is kept back
+until that is decided, `MAX_TAG_CHARS` at most.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 import regex
 
-from realtime_tts.contract.speech_params import MAX_SPEED, MAX_VOLUME, MIN_SPEED
-from realtime_tts.text.marks import MAX_SUBSTITUTED_CHARS, Break, Decoded, Pause, Piece, Tag, substituted
-from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, STRENGTHS_MS, pause_ms
-from realtime_tts.text.ssml import SsmlReader
-
-MAX_TAG_CHARS = 64
-# Of Cartesia (laughter) and ElevenLabs. Not those that VoxCPM2 itself was trained with, such as [laughing] and [sigh].
-_DIRECTIONS = (
-    "angry|annoyed|appalled|applause|chuckles|clapping|clears throat|coughs|crying|curious|excited|exhales|"
-    "exhales sharply|explosion|gasps|giggles|gulps|gunshot|happily|happy|inhales deeply|laughs|laughs harder|laughter|"
-    "mischievously|muttering|nervous|quietly|sad|sadly|sarcastic|shouts|sighs|singing|sings|snorts|sobs|"
-    "starts laughing|surprised|swallows|thoughtful|wheezing|whisper|whispering|whispers|woo|yawns"
+from realtime_tts.text import tags
+from realtime_tts.text.marks import (
+    MAX_SUBSTITUTED_CHARS,
+    SOUND,
+    Break,
+    Decoded,
+    Pause,
+    Piece,
+    Substitute,
+    Tag,
+    substituted,
 )
-_NAMED_PAUSES_MS = {"[short pause]": 250.0, "[long pause]": 1000.0}
+from realtime_tts.text.spelling import KINDS
+from realtime_tts.text.ssml import SsmlReader
+from realtime_tts.text.tags import ELEMENTS, Effect
+
+MAX_TAG_CHARS = 256  # LiveKit's descriptions of a manner are free text
+
+
+def _plain_name(name: str) -> str:
+    """Return a name as the tables below have it: of "clear_throat" and "Clear throat" the same."""
+    return re.sub("[ _-]", " ", name).lower()
+
+
+_PAUSES_MS = {_plain_name(name): pause_ms for name, pause_ms in tags.PAUSES_MS.items()}
+_SOUNDS = {_plain_name(name): sound for name, sound in tags.MODEL_SOUNDS.items()}
+_NAMES = "|".join(_plain_name(name).replace(" ", "[ _-]") for name in (*_PAUSES_MS, *_SOUNDS, *tags.DIRECTIONS))
 _DURATION = r"(?:\d{1,6}(?:\.\d{0,3})?|\.\d{1,3})\s{0,2}(?:ms|s)"
-_ATTRIBUTE = rf"""\s{{1,4}}(?:time\s?=\s?["']{_DURATION}["']|strength\s?=\s?["'](?:{"|".join(STRENGTHS_MS)})["'])"""
+_NAMED = (
+    rf"(?:(?:very|really|slightly|a little) )?(?P<name>{_NAMES})(?: [a-z]{{2,14}}ly)?"
+    rf"(?:\s?:?\s?(?P<time>{_DURATION}))?\s?"
+)
 _TAG = regex.compile(
-    rf"(?P<pause><break(?:{_ATTRIBUTE}){{0,2}}\s{{0,4}}/?>|</break>|\[pause(?:\s?:?\s?{_DURATION})?\s?\]"
-    rf"|\[(?:short|long) pause\])|(?P<direction>\[(?:{_DIRECTIONS})\])"
-    rf"|<(?P<slash>/?)(?P<name>speed|volume|spell|emotion)(?P<attributes>(?:\s[^<>]{{0,{MAX_TAG_CHARS - 12}}})?)/?>",
+    rf"<(?P<slash>/?)(?P<element>{'|'.join(ELEMENTS)})(?P<attributes>(?:\s[^<>]{{0,{MAX_TAG_CHARS - 24}}})?)/?>"
+    rf"|\[{_NAMED}\]|\[\[{_NAMED}\]\]|<<{_NAMED}>>",
     regex.IGNORECASE | regex.ASCII,
 )
-_FOUND_DURATION = re.compile(r"([\d.]+)\s*(ms|s)", re.IGNORECASE)
-_FOUND_STRENGTH = re.compile(r"""strength\s?=\s?["']([a-z-]+)""", re.IGNORECASE)
-_FOUND_RATIO = re.compile(r"""\s(?:ratio|level)\s?=\s?["']?(\d{1,3}(?:\.\d{0,6})?|\.\d{1,6})\b""", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"""([\w:-]+)\s?=\s?(?:"([^"]*)"|'([^']*)'|([^\s"'/]+))""")
 _OPENER = re.compile(r"[<\[]")
 _ROOTS = ("<speak", "<?xml")
 
@@ -64,10 +73,14 @@ class MarkupReader(Protocol):
         ...
 
 
-def markup_reader(text_type: str) -> MarkupReader:
-    """Return the reader for ``text``, ``ssml`` or ``auto`` (SSML if the text begins with ``<speak`` or ``<?xml``)."""
-    readers: dict[str, Callable[[], MarkupReader]] = {"text": PlainReader, "ssml": SsmlReader, "auto": _Undecided}
-    return readers[text_type]()
+def markup_reader(text_type: str, makes_sounds: bool = False) -> MarkupReader:
+    """Return the reader for ``text``, ``ssml`` or ``auto`` (SSML if the text begins with ``<speak`` or ``<?xml``).
+
+    makes_sounds: the model makes VoxCPM2's sounds, such as a laugh.
+    """
+    if text_type == "auto":
+        return _Undecided(makes_sounds)
+    return PlainReader(makes_sounds) if text_type == "text" else _NestedReader(makes_sounds)
 
 
 def checking(text: str, text_type: str) -> Iterator[None]:
@@ -89,7 +102,8 @@ def checking(text: str, text_type: str) -> Iterator[None]:
 class _Undecided:
     """Reader that keeps the beginning of a text back until its type is known."""
 
-    def __init__(self) -> None:
+    def __init__(self, makes_sounds: bool) -> None:
+        self._makes_sounds = makes_sounds
         self._pending = ""
         self._reader: MarkupReader | None = None
 
@@ -103,7 +117,7 @@ class _Undecided:
             beginning = self._pending.lstrip()
             if len(beginning) < len(_ROOTS[0]) and any(root.startswith(beginning) for root in _ROOTS):
                 return
-            self._reader = SsmlReader() if beginning.startswith(_ROOTS) else PlainReader()
+            self._reader = markup_reader("ssml" if beginning.startswith(_ROOTS) else "text", self._makes_sounds)
             delta, self._pending = self._pending, ""
         yield from self._reader.push(delta)
 
@@ -121,16 +135,44 @@ class _Undecided:
         """Yield the pending text. It is plain text, unless it is only white space, which SSML may still follow."""
         pending, self._pending = self._pending, ""
         if pending.strip():
-            self._reader = PlainReader()
+            self._reader = PlainReader(self._makes_sounds)
             yield from self._reader.push(pending)
         elif pending:
             yield pending
 
 
+class _NestedReader:
+    """Reader of SSML whose text may have tags in brackets."""
+
+    def __init__(self, makes_sounds: bool) -> None:
+        self._elements, self._text = SsmlReader(), PlainReader(makes_sounds)
+
+    @property
+    def has_pending(self) -> bool:
+        return self._text.has_pending
+
+    def push(self, delta: str) -> Iterator[Piece]:
+        for piece in self._elements.push(delta):
+            if isinstance(piece, str):
+                yield from self._text.push(piece)
+            else:
+                yield from self._text.release()
+                yield piece
+
+    def release(self) -> Iterator[Piece]:
+        """Yield text that was kept back; incomplete elements are never taken for text."""
+        return self._text.release()
+
+    def finish(self) -> Iterator[Piece]:
+        yield from self._text.release()
+        self._elements.finish()
+
+
 class PlainReader:
     """Reader of plain text: deltas in, text and markup out, in order. Together they contain every character once."""
 
-    def __init__(self) -> None:
+    def __init__(self, makes_sounds: bool = False) -> None:
+        self._makes_sounds = makes_sounds
         self._pending = ""
         self._speed = self._volume = 1.0
         self._spelt: str | None = None  # of what is being spelt out, so much has not been given; None: nothing is
@@ -182,45 +224,63 @@ class PlainReader:
             self._spelt = ""
 
     def _follow(self, match: regex.Match[str]) -> Iterator[Piece]:
-        num_chars = len(match.group())
-        if match["pause"]:
-            yield Pause(num_chars, _duration_ms(match.group()))
+        tag, element = match.group(), match["element"]
+        if element is None:
+            name = _plain_name(match["name"])
+            if name in _PAUSES_MS:
+                given_ms = tags.duration_ms(match["time"]) if match["time"] else None
+                yield Pause(len(tag), _PAUSES_MS[name] if given_ms is None else given_ms)
+            else:
+                yield self._sound(name, tag)
+        elif match["slash"]:
+            yield from self._close(element.lower(), tag)
+        else:
+            found = _ATTRIBUTE.findall(match["attributes"])
+            yield from self._open(element.lower(), {each[0].lower(): "".join(each[1:]) for each in found}, tag)
+
+    def _open(self, name: str, attributes: dict[str, str], tag: str) -> Iterator[Piece]:
+        if name == "expr" and (kind := attributes.get("type", "").lower()) in tags.TYPES:
+            name, attributes = kind, {tags.TYPES[kind]: attributes.get("label", "")}
+        effect = ELEMENTS[name]
+        is_followed = effect is Effect.SILENT
+        if effect is Effect.SOUND:
+            yield self._sound(_plain_name(attributes.get("value", "")), tag)
             return
-        if match["direction"]:
-            yield Decoded(" ", num_chars)
+        if effect is Effect.PAUSE:
+            duration_ms = tags.duration_ms(attributes.get("time"), attributes.get("strength", "").lower() or None)
+            if duration_ms is not None:
+                yield Pause(len(tag), duration_ms)
+                return
+        elif effect is Effect.SPELL:
+            is_followed = name == "spell" or attributes.get("interpret-as", "").lower() in KINDS
+            self._spelt = "" if is_followed else self._spelt
+        elif effect is Effect.MANNER:
+            speed, volume, is_followed = tags.manner(name, attributes)
+            yield from self._change(self._speed if speed is None else speed, self._volume if volume is None else volume)
+        # Words that only a tag stands between stay two.
+        yield Decoded(" ", len(tag), not is_followed)
+
+    def _close(self, name: str, tag: str) -> Iterator[Piece]:
+        effect = Effect.MANNER if name == "expr" and self._spelt is None else ELEMENTS[name]
+        if effect is Effect.PAUSE:
+            yield Pause(len(tag), 0.0)
             return
-        name = match["name"].lower()
-        if name == "spell":
-            self._spelt = None if match["slash"] else ""
-        elif name != "emotion":
-            # What it says holds from here on; closed, it holds no more.
-            ratio = 1.0 if match["slash"] else _ratio(match["attributes"])
-            if ratio is not None:
-                if name == "speed":
-                    self._speed = min(max(ratio, MIN_SPEED), MAX_SPEED)
-                else:
-                    self._volume = min(ratio, MAX_VOLUME)
-                yield Break(False, self._speed, self._volume)
-        # Words that only a tag stands between stay two; what is spelt out is followed at once by what belongs to it.
-        yield Tag(num_chars) if name == "spell" and match["slash"] else Decoded(" ", num_chars)
+        if effect is Effect.SPELL or name == "expr":
+            self._spelt = None
+        if effect is Effect.MANNER:
+            yield from self._change(self._speed if name == "volume" else 1.0, self._volume if name == "speed" else 1.0)
+        yield Tag(len(tag))
 
+    def _change(self, speed: float, volume: float) -> Iterator[Piece]:
+        """Set the manner of the text that follows."""
+        if (speed, volume) != (self._speed, self._volume):
+            self._speed, self._volume = speed, volume
+            yield Break(False, speed, volume)
 
-def _duration_ms(tag: str) -> float:
-    if tag.startswith("</"):
-        return 0.0
-    if (named_ms := _NAMED_PAUSES_MS.get(tag.lower())) is not None:
-        return named_ms
-    if (found := _FOUND_DURATION.search(tag)) is not None:
-        return pause_ms(found.group(1), found.group(2).lower())
-    if (strength := _FOUND_STRENGTH.search(tag)) is not None:
-        return STRENGTHS_MS[strength.group(1).lower()]
-    return DEFAULT_PAUSE_MS
-
-
-def _ratio(attributes: str) -> float | None:
-    """Return the ratio in the attributes; None if there is none that is supported."""
-    found = _FOUND_RATIO.search(attributes)
-    return None if found is None else float(found.group(1))
+    def _sound(self, name: str, tag: str) -> Piece:
+        if self._makes_sounds and name in _SOUNDS:
+            return Substitute(tag, len(tag), f"[{_SOUNDS[name]}]", SOUND)
+        return Decoded(" ", len(tag), is_ignored=True)
 
 
 def _spelt_out(text: str) -> Iterator[Piece]:

@@ -27,7 +27,7 @@ class PausePlanner:
         stall_flush_s: see `SpeechPlanner`; also the time after which an incomplete tag counts as text.
         sentence_pause_ms: silence between two sentences for which the text requests no pause; requires a planner that
             cuts by sentence.
-        text_type: see `markup_reader`.
+        text_type, makes_sounds: see `markup_reader`.
         fill_empty: plan `EMPTY_SPEECH_MS` of silence for a text that has no segment at a flush or at its end, unless it
             is blank.
 
@@ -43,10 +43,11 @@ class PausePlanner:
         sentence_pause_ms: float = 0.0,
         text_type: str = "auto",
         fill_empty: bool = False,
+        makes_sounds: bool = False,
     ) -> None:
         self._planner, self._stall_flush_s = planner, stall_flush_s
         self._fill_empty, self._is_blank, self._is_filled = fill_empty, True, False
-        self._reader = markup_reader(text_type)
+        self._reader = markup_reader(text_type, makes_sounds)
         self._last_text_at = 0.0
         self._positions = _PositionMap()
         self._text, self._text_start = "", 0  # with its markup, from there on
@@ -132,6 +133,8 @@ class PausePlanner:
             yield from self._reading(piece, now)
 
     def _reading(self, piece: Piece, now: float) -> Planning:
+        if isinstance(piece, Tag | Decoded) and piece.is_ignored:
+            self._ignored.append((self.num_chars, self.num_chars + piece.num_chars))
         if isinstance(piece, str):
             yield from self._placed(self._planner.pushing(piece, now))
         elif isinstance(piece, Decoded):
@@ -141,10 +144,7 @@ class PausePlanner:
             yield from self._placed(self._planner.pushing_whole(piece, now))
             self._positions.stretch(self._planner.num_chars, piece.num_chars - len(piece.text))
         elif isinstance(piece, Tag):
-            start = self.num_chars
             self._positions.cut(self._planner.num_chars, piece.num_chars)
-            if piece.is_ignored:
-                self._ignored.append((start, start + piece.num_chars))
         elif isinstance(piece, Break):
             yield from self._placed(self._planner.flushing(now))
             self._manner = piece
@@ -265,15 +265,24 @@ class PlannerFactory:
     Args:
         charset: characters that the model's tokenizer knows; None for all.
         max_segment_chars: longest text that the model speaks well.
+        makes_sounds: see `markup_reader`.
         stall_flush_s: see `SpeechPlanner`; for live planners None stands for `OPEN_STALL_S`.
     """
 
-    def __init__(self, charset: str | None, max_segment_chars: int, stall_flush_s: float | None) -> None:
+    def __init__(
+        self,
+        charset: str | None,
+        max_segment_chars: int,
+        stall_flush_s: float | None,
+        *,
+        makes_sounds: bool = False,
+    ) -> None:
         letters = None if charset is None else frozenset(charset)
         self._normalizer = functools.lru_cache(maxsize=16)(lambda language: Normalizer(language, letters))
         defaults = SegmenterConfig()
         self._segmenter = replace(defaults, max_chars=min(defaults.max_chars, max_segment_chars))
         self._stall_flush_s = stall_flush_s
+        self._makes_sounds = makes_sounds
 
     def make(
         self,
@@ -291,5 +300,10 @@ class PlannerFactory:
         normalizer = self._normalizer(language).with_lexicons(lexicons)
         planner = SpeechPlanner(normalizer, segmenter, stall_flush_s, live=live)
         return PausePlanner(
-            planner, stall_flush_s, sentence_pause_ms=sentence_pause_ms, text_type=text_type, fill_empty=fill_empty
+            planner,
+            stall_flush_s,
+            sentence_pause_ms=sentence_pause_ms,
+            text_type=text_type,
+            fill_empty=fill_empty,
+            makes_sounds=self._makes_sounds,
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from realtime_tts.errors import ContextClosed
 from realtime_tts.text.characters import is_surrogate
-from realtime_tts.text.marks import Substitute
+from realtime_tts.text.marks import SOUND, Substitute
 from realtime_tts.text.normalizer import Normalizer, Reading
 from realtime_tts.text.opening import OpenText
 from realtime_tts.text.segmenter import Segmenter, SegmenterConfig, TextSegment
@@ -135,8 +135,9 @@ class SpeechPlanner:
 
     def pushing_whole(self, piece: Substitute, now: float) -> Planning:
         """Add a piece of text that is not divided, and that is read as something else."""
+        spoken: str | None
         if piece.alias is not None:
-            spoken: str | None = self._normalizer.respell(piece.alias)
+            spoken = piece.alias if piece.say_as == SOUND else self._normalizer.respell(piece.alias)
         else:
             spoken = self._normalizer.spell_out(piece.text, piece.say_as)
         if not spoken:

@@ -140,8 +140,16 @@ class SkippedText:
 
 def describe_skipped(ranges: Sequence[Range]) -> str:
     """Return a notice about ranges that are not spoken. It names the first ranges; characters count from 1."""
+    return f"parts of the text cannot be spoken and are left out: at character {_listed(ranges)}"
+
+
+def describe_ignored(ranges: Sequence[Range]) -> str:
+    """Return a notice about markup without effect, as `describe_skipped` does."""
+    return f"some markup has no effect: at character {_listed(ranges)}"
+
+
+def _listed(ranges: Sequence[Range]) -> str:
     told = ", ".join(
         f"{start + 1}" if end == start + 1 else f"{start + 1} to {end}" for start, end in ranges[:_MAX_TOLD]
     )
-    others = " and others" if len(ranges) > _MAX_TOLD else ""
-    return f"parts of the text cannot be spoken and are left out: at character {told}{others}"
+    return told + (" and others" if len(ranges) > _MAX_TOLD else "")

@@ -15,10 +15,12 @@ from typing import NoReturn
 
 import regex
 
+from realtime_tts.contract.speech_params import MAX_SPEED, MIN_SPEED
 from realtime_tts.errors import BadSSML
 from realtime_tts.text.marks import MAX_SUBSTITUTED_CHARS, Break, Decoded, Pause, Piece, Tag, substituted
-from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, STRENGTHS_MS, pause_ms
+from realtime_tts.text.pauses import STRENGTHS_MS
 from realtime_tts.text.spelling import KINDS
+from realtime_tts.text.tags import RATES, VOLUMES, duration_ms, loudness, rate
 
 MAX_TAG_CHARS = 1000  # of a comment too
 MAX_DEPTH = 32
@@ -35,12 +37,6 @@ _CLOSING = re.compile(rf"</({_NAME})\s*>")
 _ATTRIBUTE = re.compile(rf"({_NAME})\s*=\s*({_VALUE})")
 _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _ENTITY = re.compile(r"&(?:#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6})|([a-z]+));")
-_DURATION = re.compile(r"\+?(\d+(?:\.\d*)?|\.\d+)\s?(ms|s)")
-_PERCENT = re.compile(r"([+-]?)(\d{1,4}(?:\.\d{1,3})?)%")
-_NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,3})?")
-_DECIBELS = re.compile(r"([+-]?\d{1,3}(?:\.\d{1,3})?)dB")
-_RATES = {"x-slow": 0.5, "slow": 0.75, "medium": 1.0, "default": 1.0, "fast": 1.25, "x-fast": 1.5}
-_VOLUMES = {"silent": 0.0, "x-soft": 0.25, "soft": 0.5, "medium": 1.0, "default": 1.0, "loud": 1.4, "x-loud": 2.0}
 _SILENT = frozenset({"metadata", "meta", "lexicon", "desc"})
 _FOLLOWED = frozenset({"speak", "p", "s", "break", "say-as", "sub", "prosody", *_SILENT})
 
@@ -238,36 +234,20 @@ class SsmlReader:
     # ---- values --------------------------------------------------------------------------------------------------
 
     def _duration_ms(self, attributes: dict[str, str]) -> float:
+        problem = f"the strength of a <break> must be one of {', '.join(STRENGTHS_MS)}"
         if "time" in attributes:
-            found = _DURATION.fullmatch(attributes["time"].strip())
-            if found is None:
-                self._fail("the time of a <break> must be a duration such as 400ms or 1.5s")
-            return pause_ms(found.group(1), found.group(2))
-        strength = attributes.get("strength")
-        if strength is None:
-            return DEFAULT_PAUSE_MS
-        if strength not in STRENGTHS_MS:
-            self._fail(f"the strength of a <break> must be one of {', '.join(STRENGTHS_MS)}")
-        return STRENGTHS_MS[strength]
+            problem = "the time of a <break> must be a duration such as 400ms or 1.5s"
+        return self._valid(duration_ms(attributes.get("time"), attributes.get("strength")), problem)
 
     def _rate(self, value: str) -> float:
-        if value in _RATES:
-            return _RATES[value]
-        if (percent := _PERCENT.fullmatch(value)) is not None:
-            change = float(percent.group(2)) / 100
-            rate = 1 + change if percent.group(1) == "+" else 1 - change if percent.group(1) == "-" else change
-        elif _NUMBER.fullmatch(value):
-            rate = float(value)
-        else:
-            self._fail(f"a rate must be such as 90%, +10%, 1.2, or one of {', '.join(_RATES)}")
-        return rate if 0.25 <= rate <= 4 else self._fail("a rate must be between 25% and 400%")
+        found = self._valid(rate(value), f"a rate must be such as 90%, +10%, 1.2, or one of {', '.join(RATES)}")
+        return found if MIN_SPEED <= found <= MAX_SPEED else self._fail("a rate must be between 25% and 400%")
 
     def _volume(self, value: str) -> float:
-        if value in _VOLUMES:
-            return _VOLUMES[value]
-        if (decibels := _DECIBELS.fullmatch(value)) is None:
-            self._fail(f"a volume must be such as +6dB, -3.5dB, or one of {', '.join(_VOLUMES)}")
-        return min(2.0, float(10 ** (float(decibels.group(1)) / 20)))
+        return self._valid(loudness(value), f"a volume must be such as +6dB, -3.5dB, or one of {', '.join(VOLUMES)}")
+
+    def _valid(self, value: float | None, problem: str) -> float:
+        return self._fail(problem) if value is None else value
 
     def _fail(self, problem: str) -> NoReturn:
         raise BadSSML(f"SSML: {problem} (at character {self._position})", field="text")

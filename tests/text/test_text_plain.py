@@ -47,6 +47,8 @@ def num_chars(piece: Piece) -> int:
         ('<break time="999999s"/>', MAX_PAUSE_MS),
         ("[pause]", 500),
         ("[pause 1s]", 1000),
+        ("[long-pause]", 1000),
+        ("[[Break]]", 500),
         ("[Pause: 250 ms]", 250),
         ("[pause 1.25s]", 1250),
         ("[short pause]", 250),
@@ -65,14 +67,14 @@ def test_a_pause_is_found_in_any_split(tag: str, duration_ms: float) -> None:
     ("text", "pieces"),
     [
         ('a <speed ratio="1.5"/>b', ["a ", Break(False, 1.5), Decoded(" ", 20), "b"]),
-        ("<SPEED ratio='.1'>a</speed>", [Break(False, 0.25), Decoded(" ", 18), "a", Break(), Decoded(" ", 8)]),
+        ("<SPEED ratio='.1'>a</speed>", [Break(False, 0.25), Decoded(" ", 18), "a", Break(), Tag(8)]),
         (
             '<speed ratio="2"/><volume ratio="9"/>',
             [Break(False, 2.0), Decoded(" ", 18), Break(False, 2.0, 2.0), Decoded(" ", 19)],
         ),
         ('<volume level="0.5" />a', [Break(False, 1.0, 0.5), Decoded(" ", 22), "a"]),
-        ('<speed ratio="fast"/><volume/>a', [Decoded(" ", 21), Decoded(" ", 9), "a"]),
-        ('<emotion value="angry" />Leave!', [Decoded(" ", 25), "Leave!"]),
+        ('<speed ratio="fast"/><volume/>a', [Decoded(" ", 21, True), Decoded(" ", 9, True), "a"]),
+        ('<emotion value="angry" />Leave!', [Decoded(" ", 25, True), "Leave!"]),
         ("<spell>AB-1</spell>.", [Decoded(" ", 7), Substitute("AB-1", 4, say_as="characters"), Tag(8), "."]),
         (
             "<spell> (12) 3 <break/>4</spell>",
@@ -87,8 +89,60 @@ def test_a_pause_is_found_in_any_split(tag: str, duration_ms: float) -> None:
             ],
         ),
         ("<spell></spell>", [Decoded(" ", 7), Tag(8)]),
-        ("Ha [laughter] ha", ["Ha ", Decoded(" ", 10), " ha"]),
-        ("[Whispers] Hush, [laughs harder]", [Decoded(" ", 10), " Hush, ", Decoded(" ", 15)]),
+        ("Ha [laughter] ha", ["Ha ", Decoded(" ", 10, True), " ha"]),
+        ("[Whispers] Hush, [laughs harder]", [Decoded(" ", 10, True), " Hush, ", Decoded(" ", 15, True)]),
+        ("<break time='x'/>", [Decoded(" ", 17, True)]),
+        ('<Expr type="break" label="2s"/>', [Pause(31, 2000.0)]),
+        (
+            '<expr type="prosody" label="slow"/><expr type="prosody" label="loud">a</expr>b',
+            [
+                Break(False, 0.75),
+                Decoded(" ", 35),
+                Break(False, 0.75, 1.4),
+                Decoded(" ", 34),
+                "a",
+                Break(),
+                Tag(7),
+                "b",
+            ],
+        ),
+        (
+            '<expr type="spell">A-1</expr></expr>.',
+            [Decoded(" ", 19), Substitute("A-1", 3, say_as="characters"), Tag(7), Tag(7), "."],
+        ),
+        ("<expr type='expression' label=\"don't rush, be warm\"/>a", [Decoded(" ", 53, True), "a"]),
+        (
+            '<prosody rate="80%" pitch="low">a</prosody><prosody>',
+            [Break(False, 0.8), Decoded(" ", 32, True), "a", Break(), Tag(10), Decoded(" ", 9, True)],
+        ),
+        ('<prosody rate="-100%" volume="+99dB">', [Break(False, 0.25, 2.0), Decoded(" ", 37)]),
+        (
+            '<say-as interpret-as="digits">12</say-as><say-as interpret-as="date">',
+            [Decoded(" ", 30), Substitute("12", 2, say_as="telephone"), Tag(9), Decoded(" ", 28, True)],
+        ),
+        (
+            "<speed ratio=2><volume ratio=.5></speed></volume>",
+            [
+                Break(False, 2.0),
+                Decoded(" ", 15),
+                Break(False, 2.0, 0.5),
+                Decoded(" ", 17),
+                Break(False, 1.0, 0.5),
+                Tag(8),
+                Break(),
+                Tag(9),
+            ],
+        ),
+        (
+            "[very sad]a [laughs softly][[clear throat]]<<Warm>>",
+            [
+                Decoded(" ", 10, True),
+                "a ",
+                Decoded(" ", 15, True),
+                Decoded(" ", 16, True),
+                Decoded(" ", 8, True),
+            ],
+        ),
         (
             "<spell>" + "a" * (MAX_SUBSTITUTED_CHARS + 1),
             [
@@ -99,7 +153,7 @@ def test_a_pause_is_found_in_any_split(tag: str, duration_ms: float) -> None:
         ),
     ],
 )
-def test_what_cartesias_tags_ask_for(text: str, pieces: list[Piece]) -> None:
+def test_what_the_tags_of_other_services_ask_for(text: str, pieces: list[Piece]) -> None:
     assert found(text) == found(*text) == pieces
 
 
@@ -122,15 +176,14 @@ def test_what_is_to_be_spelt_out_does_not_wait_for_its_end() -> None:
         "</volumes>",
         "<b>bold</b>",
         "<breakfast/>",
-        "<break time='x'/>",
-        "<break time='1 week'/>",
         "<break",
-        "<break " + "x" * 60 + "/>",
+        "<break " + "x" * MAX_TAG_CHARS + "/>",
         "[paused]",
         "[pause for a week]",
         "[12]",
-        "[laughing]",  # which VoxCPM2 itself follows
-        "[sigh]",
+        "[[sigh]",
+        "<<sigh>",
+        "<sigh>",
         "[laughter",
         "[laughter at the back]",
         "[\u017fad]",  # a long s
@@ -166,6 +219,11 @@ PIECES = st.sampled_from(
         "<spell>",
         "</spell>",
         '<speed ratio="2"/>',
+        "<expr type='prosody' label='soft'>",
+        "</expr>",
+        "[[sigh]]",
+        "<<wa",
+        "rm>>",
         "<vol",
         "é",
     ]

@@ -65,7 +65,8 @@ def outline(segments: list[Segment]) -> list[str | float]:
         ('<emphasis level="strong">Very</emphasis> <voice name="a">nice</voice>', ["Very nice"]),
         ('<phoneme alphabet="ipa" ph="təˈmeɪtoʊ">tomato</phoneme>', ["tomato"]),
         ("<metadata>secret <b>more</b></metadata>un<b>believ</b>able", ["unbelievable"]),
-        ("a<mark name='here'/>b [pause 1s]", ["ab, pause one second,"]),
+        ("a<mark name='here'/>b [pause 1s]", ["ab", 1000.0]),
+        ("Ha [laughs]ha", ["Ha ha"]),
         ("", []),
     ],
 )

@@ -29,7 +29,7 @@ from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextSource, check_whole, speak_text
 from realtime_tts.text.pause_planner import PausePlanner
 from realtime_tts.text.planner import Segment
-from realtime_tts.text.skipped import describe_skipped
+from realtime_tts.text.skipped import describe_ignored, describe_skipped
 
 logger = logging.getLogger(__name__)
 
@@ -176,14 +176,18 @@ class HttpSpeech:
             raise self._error
 
     def take_notice(self) -> str | None:
-        """Return a notice about text that is not spoken, in the part planned so far; None if there is none.
+        """Return a notice about text that is not spoken and markup without effect, in the part planned so far; None if
+        there is neither.
 
         The beginning is planned when the first chunk arrives.
         """
-        skipped = () if self._planner is None else self._planner.take_skipped()
+        if self._planner is None:
+            return None
+        skipped, ignored = self._planner.take_skipped(), self._planner.take_ignored()
         if skipped == [(0, len(self.request.text))]:
             return "nothing in the text can be spoken, the answer is silence"
-        return describe_skipped(skipped) if skipped else None
+        told = [describe_skipped(skipped)] if skipped else []
+        return "; ".join([*told, describe_ignored(ignored)] if ignored else told) or None
 
     @property
     def total(self) -> Total:

@@ -17,7 +17,6 @@ _EMOTICON = r"(?:[:;=8][-o]?(?:[)(\]\[DPp/\\|3]{1,3}|\*(?!\*))|<3|</3|\^_\^|:'\(
 
 _CODE = re.compile(r"[A-Za-z-]\d{1,20}\Z")
 _TAGS = "b|i|u|p|a|s|br|hr|em|strong|div|span|h[1-6]|ul|ol|li|code|pre|sup|sub|table|tr|td|th|img"
-_SSML = "speak|prosody|emphasis|say-as|phoneme|voice|lang|mark|audio|break"  # in text that is none
 
 
 def _to(match: re.Match[str], scan: Scan) -> str | None:
@@ -55,7 +54,7 @@ LETTER_RULES = (
 )
 MARKUP_RULES = (
     Rule(_EMOTICON, ""),
-    Rule(rf"</?(?:{_TAGS}|{_SSML})(?: [^<>]{{0,200}})?/?>", "", any_case=True),
+    Rule(rf"</?(?:{_TAGS})(?: [^<>]{{0,200}})?/?>", "", any_case=True),
     Rule(r"\[(?=[^\[\]]{1,200}\]\()|\[\d{1,3}\](?!\()", ""),
     Rule(r"`{3}[a-z0-9+-]{0,12}(?=\n)", ""),
     Rule(r"-{3,}|={3,}|_{3,}|\*{3,}|~{3,}|#{3,}", ""),
