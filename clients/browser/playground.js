@@ -293,7 +293,9 @@ async function write(target, text) {
       for await (const token of piecesOf(target, text, signal)) {
         if (target.state !== 'open' || signal.aborted) break;
         target.send(token);
-        if (target === context) transcript.write(target.text);
+        if (target !== context) continue;
+        transcript.write(target.text);
+        if (target.turn) keepEndInSight();
       }
     }
   } catch (error) {
@@ -429,7 +431,7 @@ function keep(target, take) {
 /** Enable replay and downloads of the take on the stage. @param {Take} take */
 function offer(take) {
   const { heardMs } = waveform;
-  waveform.show(take.loudness, { cutMs: take.cutMs });
+  waveform.show(take.loudness, { cutMs: take.cutMs, heardMs });
   $('position').max = waveform.spanMs;
   showHeard(heardMs);
   showTakeControls();
@@ -675,6 +677,12 @@ function keepInSight(word) {
   if (top < box.scrollTop || bottom > box.scrollTop + box.clientHeight) box.scrollTop = top - box.clientHeight / 3;
 }
 
+/** Show as much as possible of an answer that is being written. */
+function keepEndInSight() {
+  const box = $('transcript');
+  box.scrollTop = Math.max(box.scrollTop, Math.min(box.scrollHeight - box.clientHeight, transcript.element.offsetTop));
+}
+
 function bringStageIntoView() {
   const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
   if (matchMedia('(max-width: 40rem), (max-width: 56rem) and (min-height: 30.01rem)').matches) $('stage').scrollIntoView({ behavior: calm ? 'auto' : 'smooth' });
@@ -756,5 +764,6 @@ addEventListener('hashchange', () => {
   loadOffer().catch((error) => notice.show(error));
 });
 hook?.expose(() => tts, voiceSwitch);
+$('by-voice').hidden = !/^(localhost|127\.0\.0\.1|\[::1\])$/.test(location.hostname); // the agent serves this machine
 setPhase('idle', 'Ready when you are.');
 await connect();

@@ -55,9 +55,9 @@ export class Waveform {
     new ResizeObserver(() => this.#resize()).observe(canvas);
   }
 
-  /** @param {Loudness} loudness @param {{live?: boolean, cutMs?: number | null}} [options] */
-  show(loudness, { live = false, cutMs = null } = {}) {
-    Object.assign(this, { loudness, live, cutMs, heardMs: 0 });
+  /** @param {Loudness} loudness @param {{live?: boolean, cutMs?: number | null, heardMs?: number}} [options] */
+  show(loudness, { live = false, cutMs = null, heardMs = 0 } = {}) {
+    Object.assign(this, { loudness, live, cutMs, heardMs });
     this.#levels.clear();
     this.draw();
   }

@@ -45,10 +45,12 @@ def emulate(page: PlaygroundPage, **features: str) -> None:
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": listed})
 
 
-def test_all_text_has_contrast(page: PlaygroundPage) -> None:
-    page.speak("[fail] Some words are heard and some of them are not.")
-    page.wait(lambda: page.struck_text(), "failed, with a notice on show")
-    page.script("for (const fold of document.querySelectorAll('details')) fold.open = true")
+def choose_talk(page: PlaygroundPage) -> None:
+    page.script("document.querySelector('[name=source][value=talk]').click()")
+
+
+def weak_text(page: PlaygroundPage) -> list[tuple[str, str, float]]:
+    """Texts on show without enough contrast, by colour scheme."""
     weak = []
     for scheme in ("light", "dark"):
         emulate(page, prefers_color_scheme=scheme, prefers_reduced_motion="reduce")
@@ -58,7 +60,25 @@ def test_all_text_has_contrast(page: PlaygroundPage) -> None:
         contrasts = [(scheme, text, round(contrast(fore, back), 2)) for text, fore, back in pairs]
         weak += [found for found in contrasts if found[-1] < 4.5]
     emulate(page)
-    assert weak == []
+    return weak
+
+
+def test_all_text_has_contrast(page: PlaygroundPage) -> None:
+    page.speak("[fail] Some words are heard and some of them are not.")
+    page.wait(lambda: page.struck_text(), "failed, with a notice on show")
+    page.script("for (const fold of document.querySelectorAll('details')) fold.open = true")
+    assert weak_text(page) == []
+    choose_talk(page)
+    page.choose("llm-url", "not an address")
+    page.driver.find_element("id", "message").send_keys("Hello?", Keys.ENTER)
+    assert page.text_of("llm-url-fault")
+    assert weak_text(page) == [], "the empty talk, its settings and a fault"
+    page.choose("llm-url", "")
+    page.driver.find_element("id", "message").send_keys(Keys.ENTER)
+    page.wait(lambda: len(page.lit_words()) > 2, "an answer is heard")
+    page.press_escape()
+    page.wait(lambda: page.phase() == "interrupted", "interrupted")
+    assert weak_text(page) == [], "turns"
 
 
 def resize(page: PlaygroundPage, width: int, height: int) -> None:
@@ -98,9 +118,13 @@ def test_controls_have_names_and_focus_rings_and_changes_are_announced(page: Pla
     assert page.script("return document.querySelector('#transcript-text').closest('[aria-live]')") is None
 
     page.script("document.querySelector('details').open = true")
-    controls = page.driver.find_elements("css selector", "button, input, select, textarea, summary, canvas, [tabindex]")
-    unnamed = [c.get_attribute("id") for c in controls if c.is_displayed() and not c.accessible_name]
-    assert unnamed == []
+    for prepare in (lambda page: None, choose_talk):
+        prepare(page)
+        controls = page.driver.find_elements(
+            "css selector", "button, input, select, textarea, summary, canvas, [tabindex]"
+        )
+        unnamed = [c.get_attribute("id") for c in controls if c.is_displayed() and not c.accessible_name]
+        assert unnamed == []
 
 
 NOTE_FOCUS = """
@@ -175,6 +199,11 @@ def test_what_matters_is_in_sight_without_scrolling(page: PlaygroundPage) -> Non
             below["scrolled", size] = page.script(BELOW, ["transcript", "speak", "wave"])
     page.script("document.getElementById('edit-text').click()")
     assert page.script("return document.activeElement.id") == "text", "the text is where its words were"
+    choose_talk(page)
+    for size in SIZES:
+        resize(page, *size)
+        page.script("scrollTo(0, 0)")
+        below["talk", size] = page.script(BELOW, ["transcript", "message", "speak", "wave"])
     assert {place: hidden for place, hidden in below.items() if hidden} == {}
 
 
@@ -191,6 +220,9 @@ def test_nothing_sticks_out_sideways(page: PlaygroundPage) -> None:
             "return shown.filter((b) => b.offsetHeight < 32).length"
         )
         assert small == 0, "buttons large enough for a finger"
+        choose_talk(page)
+        assert page.script("return document.documentElement.scrollWidth") <= width, "talk"
+        page.script("document.querySelector('[name=source][value=typed]').click()")
     page.press_escape()
 
 

@@ -19,6 +19,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 TEXT = "Some words to hear again, and then a few more of them."
 POSITION = "return Number(document.getElementById('position').value)"
+LIT = """
+const canvas = document.getElementById('wave'), { width, height } = canvas;
+const { data } = canvas.getContext('2d').getImageData(0, height / 2, width, 1);
+const isHeard = (_, x) => [0xf6, 0xbc, 0x62].every((value, channel) => data[4 * x + channel] === value);
+return Array.from({ length: width }, isHeard).lastIndexOf(true) / width;
+"""
 CLICK_WORD = "document.querySelectorAll('.word')[arguments[0]].click()"
 
 
@@ -54,6 +60,7 @@ def test_a_take_is_replayed_from_any_place_and_saved_with_the_same_samples(
     number = page.speak(TEXT)
     assert not page.driver.find_element("id", "position").is_enabled(), "not while it is spoken"
     finish(page)
+    assert page.script(LIT) > 0.6, "the waveform shows that it was heard"
     page.click("replay")
     page.wait(lambda: page.phase().startswith("replay") and page.script(POSITION) > 200, "replayed")
     page.script(CLICK_WORD, 8)

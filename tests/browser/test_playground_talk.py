@@ -24,6 +24,11 @@ STORY = (
 LONG_STORY = STORY * 4  # half a minute: a busy machine may take seconds to interrupt it
 KEPT = "return JSON.stringify(localStorage) + location.href"
 TURNS = "return [...document.querySelectorAll('#turns li')].map((e) => [e.className, e.lastElementChild.textContent])"
+OFFERED = "return document.getElementById('by-voice').checkVisibility()"
+BELOW_TOP = """
+const [last] = [...document.querySelectorAll('#turns .answer p')].slice(-1);
+return last.offsetTop - document.getElementById('transcript').scrollTop;
+"""
 CUT = """
 const [answer] = document.querySelectorAll('#turns .answer p'), mark = answer.querySelector('.cut-here');
 const words = [...answer.querySelectorAll('.word.heard')].map((e) => e.textContent);
@@ -90,6 +95,7 @@ def test_an_interrupted_answer_is_remembered_as_far_as_it_was_heard(chromium: Ch
         assert LONG_STORY.startswith(f"{heard['content'].rstrip()} {cut['struck'].lstrip()}")
 
         page.wait(lambda: page.phase() == "speaking" and page.heard_ms() > 0, "the second answer is heard", 60)
+        assert page.script(BELOW_TOP) <= 1, "as much of it as possible is in sight"
         page.press_escape()
         page.wait(lambda: page.phase() == "interrupted", "interrupted", 60)
         assert [kind for kind, _ in page.script(TURNS)] == ["asked", "answer"] * 2
@@ -140,6 +146,7 @@ def test_a_model_that_cannot_be_reached_is_told_and_the_talk_goes_on(page: Playg
         assert field() == ["true", "Its server does not allow this page."]
         assert llm.messages == []
         assert ["CORS" in error for error in page.console_errors()] == [True]  # the browser's own
+    assert page.script(OFFERED), "on this machine, the page of the voice agent"
     send(page, "")
     page.wait(lambda: "does not answer" in page.notice(), "told that nothing answers there any more", 60)
     assert page.script(TURNS) == []
