@@ -12,6 +12,7 @@ import torch
 
 from realtime_tts.errors import ConfigError
 from realtime_tts.model.attention import AttentionBackend, SDPABackend
+from realtime_tts.model.packed import pack
 from realtime_tts.model.voxcpm import VoxCPM
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ FP8: Final = ("off", "flow")
 def choose_backend(name: str, model: VoxCPM, *, fp8: str = "off") -> AttentionBackend:
     """Return the attention backend and switch the model's stacks to the matching implementation.
 
-    sdpa: plain torch, on any device. triton: fused kernels, on CUDA. auto: triton if it can be used, else sdpa.
+    sdpa: torch's operations, on any device. triton: fused kernels, on CUDA. auto: triton if it can be used, else sdpa.
     fp8: products in eight bits, "off" or "flow".
 
     Raises:
@@ -41,6 +42,7 @@ def choose_backend(name: str, model: VoxCPM, *, fp8: str = "off") -> AttentionBa
         if fp8 != "off":
             raise ConfigError(f"fp8 needs fused kernels: {missing or 'attention is sdpa'}", field="fp8")
         model.unfuse()
+        pack(model)
         return SDPABackend()
     if name != "triton":
         raise ConfigError(f"attention must be one of {', '.join(BACKENDS)}", field="attention")
