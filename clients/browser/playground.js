@@ -355,6 +355,7 @@ async function interrupt() {
     written.cut(spoken.spokenChars, 'interrupted');
   }
   keep(target, take);
+  if (target.turn) keepEndInSight(); // the take has made the stage lower
   if (staged !== target) return;
   showHeard(spoken.playedMs);
   waveform.draw();
