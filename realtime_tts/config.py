@@ -147,6 +147,11 @@ class TimeoutsConfig:
     """Timeouts, seconds."""
 
     drain_timeout_s: float = setting(60.0, "Time for running speech to end after SIGTERM.", minimum=0)
+    unload_after_s: float = setting(
+        0.0,
+        "Time without sessions after which the model gives back its memory; speech loads it again. 0: never.",
+        minimum=0,
+    )
     handshake_timeout_s: float = 10.0  # for a connection to send a whole request
     idle_timeout_s: float = 300.0  # for a session without messages and without speech
     ping_interval_s: float = 10.0  # proxies close sockets that are idle for 30 s and more

@@ -51,13 +51,7 @@ class EngineOptions:
     max_streams: int = setting(0, "Streams that one worker advances at once; 0: chosen from the device.", minimum=0)
     num_blocks: int = 0
     threads: int = setting(0, "CPU threads of a worker; 0: chosen from the machine.", minimum=0, maximum=1024)
-    max_adapters: int = setting(
-        0,
-        "Adapters loaded at a time, whose memory is held from the start; 0: those of --adapters, and 4 with "
-        "--adapters-dir.",
-        minimum=0,
-        maximum=64,
-    )
+    max_adapters: int = 0  # loaded at a time, whose memory is held from the start
     max_adapter_rank: int = setting(32, "Largest rank of an adapter.", minimum=1, maximum=256)
     adapter_mlp: bool = setting(False, "Let adapters change the MLPs too, which takes three times their memory.")
     worker_log_level: str = "info"

@@ -37,7 +37,7 @@ class AdapterStore:
     @property
     def _room(self) -> AdapterBank:
         if self._bank is None:
-            raise AdapterError("this server was started without room for adapters; see --max-adapters")
+            raise AdapterError("this server was started without room for adapters; see --adapters-dir")
         return self._bank
 
     def get(self, name: str | None) -> EngineAdapter | None:

@@ -80,7 +80,9 @@ class Gateway:
         self.admission = Admission(settings.server, engine, self.availability, self.peers, self.metrics)
         services = Services(engine, self.voices, self.encoders, self.metrics, self.admission)
         self.sessions = Sessions(settings.server, services, self.peers.index)
-        self._upkeep = Upkeep(self.admission, self.encoders, self.voices, self.adapters, self.metrics, self.fail)
+        self._upkeep = Upkeep(
+            self.admission, self.encoders, self.voices, self.adapters, self.metrics, engine.keeper, self.fail
+        )
         self.peers.listener = self._upkeep
         self.started = asyncio.Event()  # RUNNING or FAILED
         self.has_failed = False  # a required part has ended

@@ -20,6 +20,7 @@ from realtime_tts.server.metrics import Metrics
 from realtime_tts.speech.adapters import AdapterRegistry
 from realtime_tts.speech.encoders import Encoders
 from realtime_tts.speech.voices import VoiceRegistry
+from realtime_tts.workers.pool import Workers
 
 logger = logging.getLogger(__name__)
 
@@ -40,10 +41,11 @@ class Upkeep:
         voices: VoiceRegistry,
         adapters: AdapterRegistry,
         metrics: Metrics,
+        keeper: Workers,
         on_failed: Callable[[], None],
     ) -> None:
         self._admission, self._encoders, self._metrics = admission, encoders, metrics
-        self._voices, self._adapters, self._on_failed = voices, adapters, on_failed
+        self._voices, self._adapters, self._keeper, self._on_failed = voices, adapters, keeper, on_failed
         self._voices_changed = asyncio.Event()
         self._adapter_changes: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
@@ -62,6 +64,7 @@ class Upkeep:
         self._tasks += [
             watch(self._follow_adapters(), "follow adapters", self._on_failed),
             watch(self.follow_voices(), "follow voices", self._on_failed),
+            watch(self._watch_use(), "watch use", self._on_failed),
         ]
 
     async def stop(self) -> None:
@@ -120,6 +123,12 @@ class Upkeep:
                 is_readable = True
                 if not was_readable:
                     log_event(logger, logging.INFO, "voices_readable")
+
+    async def _watch_use(self) -> None:
+        """Unload an unused model, if no host process does."""
+        while True:
+            await asyncio.sleep(_FOLLOW_EVERY_S)
+            self._keeper.note_use(not self._admission.is_idle, asyncio.get_running_loop().time())
 
     async def _follow_adapters(self) -> None:
         while True:

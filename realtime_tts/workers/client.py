@@ -73,6 +73,8 @@ class EngineClient:
         self._context_workers: dict[str, WorkerView] = {}
         self._draft_workers: dict[str, WorkerView] = {}  # of contexts that have a draft and no request yet
         self._started: asyncio.Future[None] | None = None
+        self._has_loaded = asyncio.Event()  # or failed to
+        self._is_connecting = False  # to the first worker after the model was unloaded
         self.keeper: Workers = WorkerPool(workers, config) if isinstance(workers, Sequence) else workers
         self.keeper.on_ready = self._link
         self.keeper.on_lost = self._worker_ended
@@ -108,6 +110,21 @@ class EngineClient:
         if self._links:
             await asyncio.wait(self._links)
         self.state = EngineState.CLOSED
+
+    @property
+    def is_unloaded(self) -> bool:
+        """True if the model is unloaded, or is being loaded again."""
+        is_unloaded = self.keeper.is_unloaded or self._is_connecting
+        return is_unloaded and self.state in (EngineState.READY, EngineState.DOWN)
+
+    async def load(self, timeout_s: float) -> None:
+        """Load the model if it is unloaded; return when a worker is ready or was lost, at the latest after
+        `timeout_s`."""
+        if self.is_unloaded:
+            self._has_loaded.clear()
+            self.keeper.load()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._has_loaded.wait(), timeout_s)
 
     @property
     def num_ready(self) -> int:
@@ -180,6 +197,7 @@ class EngineClient:
             raise Draining("the engine is shutting down")
         if ready := [worker for worker in self.workers if worker.takes_contexts]:
             return ready
+        self.keeper.load()
         raise EngineLost("no engine worker is ready")
 
     def extend(self, request_id: str, text: str, final: bool) -> None:
@@ -318,6 +336,7 @@ class EngineClient:
         """Connect to a worker that takes clients."""
         worker = self._named(name)
         self._unlink(worker)
+        self._is_connecting = self._is_connecting or self.keeper.is_unloaded
         worker.link = WorkerLink(
             path,
             on_ready=lambda ready: self._worker_ready(worker, ready),
@@ -338,7 +357,7 @@ class EngineClient:
         return next(worker for worker in self.workers if worker.name == name)
 
     def _worker_ready(self, worker: WorkerView, ready: frames.Ready) -> None:
-        worker.ready = ready
+        worker.ready, self._is_connecting = ready, False
         if self.ready is None:
             self.ready, self.policy = ready, ServingPolicy.from_map(ready.policy)
         worker.last_progress_s = asyncio.get_running_loop().time()
@@ -372,6 +391,8 @@ class EngineClient:
                 self.state = EngineState.READY
             elif self.state is EngineState.READY:
                 self.state = EngineState.DOWN
+            if not self.is_unloaded:
+                self._has_loaded.set()
 
     def _worker_ended(self, name: str, error: RealtimeTTSError | None) -> None:
         """Handle the end of a worker's process. Give up starting once every worker has ended and none has been
@@ -379,9 +400,10 @@ class EngineClient:
         worker = self._named(name)
         if worker.link is not None:
             worker.link.finish()  # messages sent before still count
-        worker.was_lost = True
+        worker.was_lost, self._is_connecting = True, False
         if self._started is not None and not self._started.done() and all(other.was_lost for other in self.workers):
             self._started.set_exception(error or EngineStartError("no engine worker became ready; see its log"))
+        self._settle()
 
     def _failed(self, name: str) -> None:
         """Treat a worker as lost for good: its keeper or its link has failed."""

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -36,12 +37,14 @@ class Workers(Protocol):
         num_restarts: respawns since the start, failed ones included; never falls.
         totals: totals by the names in `COUNTED`, over all workers, lost ones included, as last reported.
         devices: state of each device.
+        is_unloaded: the model is unloaded, or is being loaded again.
         on_ready: called with a name and the socket at which that worker takes clients.
         on_lost: called when that worker is gone, with the error if it could not be started.
         on_failed: called when a worker is no longer supervised, by an internal error.
     """
 
     names: list[str]
+    is_unloaded: bool
     on_ready: Callable[[str, str], None]
     on_lost: Callable[[str, RealtimeTTSError | None], None]
     on_failed: Callable[[str], None]
@@ -61,6 +64,15 @@ class Workers(Protocol):
 
     async def stop(self, drain_s: float) -> None:
         """Let running requests finish for at most `drain_s` seconds, then end the workers started here."""
+        ...
+
+    def load(self) -> None:
+        """Begin to load the model if it is unloaded."""
+        ...
+
+    def note_use(self, is_used: bool, now: float) -> bool:
+        """Unload the model after a time without use. Called regularly by the only gateway; return True if the model is
+        being unloaded now."""
         ...
 
 
@@ -93,6 +105,8 @@ class WorkerPool:
     def __init__(self, specs: Sequence[WorkerSpec], config: SupervisorConfig | None = None) -> None:
         self.names = [spec.name for spec in specs]
         self.totals: dict[str, float] = dict.fromkeys(COUNTED, 0)
+        self.is_unloaded, self._used_s = False, math.inf
+        self._unload_after_s = config.unload_after_s if config is not None else 0.0
         self.on_ready: Callable[[str, str], None] = lambda name, path: None
         self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None
         self.on_failed: Callable[[str], None] = lambda name: None
@@ -158,6 +172,26 @@ class WorkerPool:
         self._counted[name] = stats
         self._has_counted.set()
 
+    def load(self) -> None:
+        for supervisor in self.supervisors:
+            supervisor.load()
+
+    def note_use(self, is_used: bool, now: float) -> bool:
+        is_changing = self.is_unloaded or (self._replacing is not None and not self._replacing.done())
+        if is_used:
+            self.load()
+        if is_used or is_changing or not all(device.is_announced for device in self._devices):
+            self._used_s = math.inf
+            return False
+        self._used_s = min(self._used_s, now)
+        if not self._unload_after_s or now - self._used_s < self._unload_after_s:
+            return False
+        logger.info("nothing has used the model for %.0f s: it is unloaded", now - self._used_s)
+        self.is_unloaded = True
+        for supervisor in self.supervisors:
+            supervisor.unload()
+        return True
+
     def replace_all(self) -> None:
         """Begin to replace the workers one by one. Each ends when its contexts are closed; the next one follows when
         all gateways have connected to its successor. No effect while a replacement is under way."""
@@ -208,6 +242,7 @@ class WorkerPool:
         device.is_announced = True
         device.was_announced.set()
         self.on_ready(device.supervisor.spec.name, device.supervisor.clients_path)
+        self.is_unloaded = False
 
     def _lost(self, device: _Device) -> None:
         supervisor = device.supervisor
@@ -217,6 +252,8 @@ class WorkerPool:
         device.is_announced = False
         device.was_announced.clear()
         if not supervisor.is_leaving:
+            self.is_unloaded = False  # the next worker starts by itself
+            self.load()
             device.num_lost += 1
             device.has_failed = not was_ready
             if was_ready:
@@ -239,10 +276,12 @@ def _state(device: _Device, now: float) -> DeviceState:
     supervisor = device.supervisor
     if supervisor.ready is not None:
         if supervisor.is_leaving:
-            return DeviceState.LEAVING
+            return DeviceState.UNLOADED if supervisor.is_unloaded else DeviceState.LEAVING
         return DeviceState.SERVING if device.is_announced else DeviceState.RECOVERING
     if device.has_failed or device.recovery.is_failing(now):
         return DeviceState.FAILED
+    if supervisor.is_unloaded:
+        return DeviceState.STARTING if supervisor.is_loading else DeviceState.UNLOADED
     if device.num_lost:
         return DeviceState.RESTARTING
     return DeviceState.LEAVING if supervisor.num_starts > 1 else DeviceState.STARTING

@@ -24,6 +24,7 @@ class DeviceState(enum.StrEnum):
     LEAVING = "leaving"  # its worker ends when its contexts are closed; another one follows
     RESTARTING = "restarting"  # its worker was lost; another one is being started
     RECOVERING = "recovering"  # a worker is ready, and must stay so for a while
+    UNLOADED = "unloaded"  # nothing has used its worker for a while; speech starts another one
     FAILED = "failed"  # its workers were lost repeatedly, or the last one could not be started; retries go on
 
 

@@ -51,6 +51,7 @@ class SupervisorConfig:
         next continues the download.
     hang_s: the same for a worker without a step although it has work: 30 times the longest step.
     stop_s: from SIGTERM to SIGKILL.
+    unload_after_s: without use, after which a `WorkerPool` unloads the model; 0: never.
     """
 
     ready_timeout_s: float = 600.0
@@ -58,6 +59,7 @@ class SupervisorConfig:
     backoff_s: float = 0.5
     max_backoff_s: float = 30.0
     stop_s: float = 5.0
+    unload_after_s: float = 0.0
 
 
 class Supervisor:
@@ -88,6 +90,9 @@ class Supervisor:
         self.last_exit: int | None = None
         self.start_error: RealtimeTTSError | None = None  # why the last worker could not be started, or gave up itself
         self.is_leaving = False  # the worker was asked to end once its contexts are closed
+        self.is_unloaded = False  # from `unload` until the next worker is ready
+        self._may_start = asyncio.Event()
+        self._may_start.set()
         self._on_stats, self._on_ready, self._on_lost, self._on_failed = on_stats, on_ready, on_lost, on_failed
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
@@ -103,6 +108,7 @@ class Supervisor:
     async def stop(self, drain_s: float = 0.0) -> None:
         """End the worker: with a drain of at most `drain_s`, then SIGTERM, then SIGKILL. Return when it has ended."""
         self._stopping = True
+        self._may_start.set()
         if self._task is None:
             return
         if drain_s > 0 and self._writer is not None and self.ready is not None:
@@ -117,16 +123,31 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
 
+    def unload(self) -> None:
+        """Have the worker end when its contexts are closed; the next one starts after `load`."""
+        self.is_unloaded = True
+        self._may_start.clear()
+        self.leave()
+
+    def load(self) -> None:
+        """Start the next worker after `unload`."""
+        self._may_start.set()
+
+    @property
+    def is_loading(self) -> bool:
+        """Return True if a worker may be started."""
+        return self._may_start.is_set()
+
     async def _supervise(self) -> None:
         pause_s = self.config.backoff_s
         clock = asyncio.get_running_loop().time
-        while True:
+        while await self._next_may_start():
             started_s = clock()
             reason = await self._run_once()
             if self._stopping:
                 return
             if self.is_leaving and self.last_exit in (0, -signal.SIGTERM):
-                logger.info("worker %s has left; the next one starts", self.spec.name)
+                logger.info("worker %s has left", self.spec.name)
                 pause_s = self.config.backoff_s
                 continue
             if clock() - started_s > _HEALTHY_AFTER_S:
@@ -136,6 +157,11 @@ class Supervisor:
                 await asyncio.wait_for(self._stop_now.wait(), pause_s)
                 return
             pause_s = min(2 * pause_s, self.config.max_backoff_s)
+
+    async def _next_may_start(self) -> bool:
+        """Wait while the model is unloaded. Return False if no worker may start any more."""
+        await self._may_start.wait()
+        return not self._stopping
 
     async def _run_once(self) -> str:
         """Run one worker from spawn to end; return what ended it. Never raises for a failure of the worker."""
@@ -203,7 +229,7 @@ class Supervisor:
 
     def _take(self, message: frames.Message) -> None:
         if isinstance(message, frames.Ready):
-            self.ready = message
+            self.ready, self.is_unloaded = message, False
             self._num_steps = -1
             self._watchdog = Watchdog(self.config.hang_s, asyncio.get_running_loop().time())
             self._on_ready()

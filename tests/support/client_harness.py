@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -53,13 +54,17 @@ async def make_client(
     before, tasks = num_fds(), asyncio.all_tasks()
 
     async def make(
-        num_workers: int = 1, each: Sequence[dict[str, object]] | None = None, **options: object
+        num_workers: int = 1,
+        each: Sequence[dict[str, object]] | None = None,
+        unload_after_s: float = 0.0,
+        **options: object,
     ) -> EngineClient:
         """`each`: options of one worker; the client is returned when the first is ready, otherwise when all are."""
         max_buffered_bytes = options.pop("max_buffered_bytes", 8 << 20)
         commands = [fake_worker_command(**options, **own) for own in each or [{}] * num_workers]
         specs = [WorkerSpec(command=command, name=f"fake-{index}") for index, command in enumerate(commands)]
-        client = EngineClient(specs, QUICK, max_buffered_bytes=max_buffered_bytes)  # type: ignore[arg-type]
+        config = dataclasses.replace(QUICK, unload_after_s=unload_after_s)
+        client = EngineClient(specs, config, max_buffered_bytes=max_buffered_bytes)  # type: ignore[arg-type]
         clients.append(client)
         await client.start()
         while each is None and client.num_ready < num_workers:

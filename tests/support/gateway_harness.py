@@ -144,7 +144,9 @@ class GatewayHarness:
         self._loop = asyncio.get_running_loop()
         command = fake_worker_command(**self._worker_options)
         specs = [WorkerSpec(command=command, name=f"worker-{index}") for index in range(self._num_workers)]
-        engine = EngineClient(specs, SupervisorConfig(backoff_s=0.1, hang_s=self._hang_s))
+        unload_after_s = self.settings.server.timeouts.unload_after_s
+        config = SupervisorConfig(backoff_s=0.1, hang_s=self._hang_s, unload_after_s=unload_after_s)
+        engine = EngineClient(specs, config)
         await serve(self.settings, engine, self._on_ready)
 
     def _on_ready(self, server: GatewayServer, url: str) -> None:

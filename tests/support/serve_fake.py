@@ -91,7 +91,8 @@ def main() -> None:
     fake = fake_worker_command(**worker_options)
     spec = WorkerSpec(EngineOptions(model, device)) if model else WorkerSpec(command=fake)
     specs = [dataclasses.replace(spec, name=f"worker-{index}") for index in range(num_workers)]
-    asyncio.run(run(settings, WorkerPool(specs, SupervisorConfig(backoff_s=0.1))))
+    config = SupervisorConfig(backoff_s=0.1, unload_after_s=settings.server.timeouts.unload_after_s)
+    asyncio.run(run(settings, WorkerPool(specs, config)))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class SharedWorkers:
         self._owner = owner
         self.names = [worker.name for worker in owner.workers]
         self.devices: list[DeviceReport] = []
-        self.totals, self.num_restarts = dict.fromkeys(COUNTED, 0), 0
+        self.totals, self.num_restarts, self.is_unloaded = dict.fromkeys(COUNTED, 0), 0, False
         self.on_ready = self.on_lost = self.on_failed = lambda *news: None
 
     async def start(self) -> None:
@@ -38,6 +38,12 @@ class SharedWorkers:
 
     async def stop(self, drain_s: float) -> None:
         """They are another's."""
+
+    def load(self) -> None:
+        """They are never unloaded."""
+
+    def note_use(self, is_used: bool, now: float) -> bool:
+        return False
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ class Admission:
             Draining, EngineLost, Overloaded, TooManySessions, RateLimited
         """
         if resumed is None or self._availability.state is not GatewayState.DRAINING:
-            self._availability.check()
+            await self._availability.load()
         self._request_rate.note(client.tenant, time.monotonic())
         slot = self.slots.open(client, resumed)
         try:
@@ -133,6 +133,8 @@ class Admission:
             Draining, EngineLost, Overloaded, TooManySessions, RateLimited
         """
         self._availability.check()
+        if self._engine.is_unloaded:
+            return  # its streams are unknown until it is loaded
         request, refusal = self._request(client)
         found = grant(request, self.slots.counts + self._peers.others, self._quotas.max_sessions)
         if found is not Grant.FREE:

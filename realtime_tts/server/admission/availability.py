@@ -7,6 +7,8 @@ import enum
 from realtime_tts.errors import Draining, EngineLost, RealtimeTTSError
 from realtime_tts.workers.client import EngineClient, EngineState
 
+_LOAD_S = 9.0  # that clients wait for an unloaded model: many give up a handshake after ten
+
 
 class GatewayState(enum.Enum):
     """STARTING → RUNNING → DRAINING → CLOSED; FAILED if the engine did not start."""
@@ -38,5 +40,17 @@ class Availability:
             raise Draining("the server is shutting down")
         if self.state is not GatewayState.RUNNING:
             raise self.start_error or EngineLost("the model is still being loaded")
-        if self._engine.state is not EngineState.READY:
+        if self._engine.state is not EngineState.READY and not self._engine.is_unloaded:
             raise EngineLost("no engine worker is ready; one is being started")
+
+    async def load(self) -> None:
+        """Load the model if it is unloaded.
+
+        Raises:
+            Draining, EngineLost: speech cannot be made now, or not yet.
+        """
+        self.check()
+        await self._engine.load(_LOAD_S)
+        self.check()
+        if self._engine.is_unloaded:
+            raise EngineLost("the model is still being loaded")

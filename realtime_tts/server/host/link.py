@@ -47,6 +47,7 @@ class HostLink(Peers):
         self.index = begin.index
         self.names = begin.worker_names
         self.num_restarts = 0
+        self.is_unloaded = False
         self.totals: dict[str, float] = dict.fromkeys(COUNTED, 0)
         self.devices: list[DeviceReport] = []
         self.on_ready: Callable[[str, str], None] = lambda name, path: None
@@ -86,6 +87,14 @@ class HostLink(Peers):
 
     async def stop(self, drain_s: float) -> None:
         """Do nothing: the host owns the workers."""
+
+    def load(self) -> None:
+        if self.is_unloaded:
+            self._send(messages.LoadModel())
+
+    def note_use(self, is_used: bool, now: float) -> bool:
+        """Do nothing: the host knows the slots of all gateways."""
+        return False
 
     # ---- Peers ----------------------------------------------------------------------------------------
 
@@ -158,9 +167,12 @@ class HostLink(Peers):
             self._paths[message.name] = message.path
             if self._is_started:
                 self.on_ready(message.name, message.path)
+            self.is_unloaded = False
         elif isinstance(message, messages.WorkerLost):
             if self._paths.pop(message.name, None) is not None and self._is_started:
                 self.on_lost(message.name, None)
+        elif isinstance(message, messages.ModelState):
+            self.is_unloaded = message.is_unloaded
         elif isinstance(message, messages.PeerNews):
             self.num_restarts, self.totals = message.num_restarts, dict(message.totals)
             self.devices, self.others = message.devices, message.counts

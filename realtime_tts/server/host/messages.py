@@ -52,6 +52,13 @@ class WorkerLost:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ModelState:
+    """The model is unloaded, or it is not: because of a failure, until `WorkerReady`."""
+
+    is_unloaded: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class PeerNews:
     """Charges and slots of the other gateways, the engine's counters, and the state of the devices."""
 
@@ -70,6 +77,11 @@ class SlotAnswer:
 
 
 # ---- gateway → host ----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoadModel:
+    """Load the model if it is unloaded."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,6 +134,8 @@ Message = (
     Begin
     | WorkerReady
     | WorkerLost
+    | ModelState
+    | LoadModel
     | PeerNews
     | SlotAnswer
     | Serving

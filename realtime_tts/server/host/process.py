@@ -331,6 +331,8 @@ class Host:
             self._start_accepting()
         elif isinstance(message, SlotRequest):
             gateway.send(self._slot_table.answer(gateway.index, message))
+        elif isinstance(message, messages.LoadModel):
+            self.workers.load()
         elif isinstance(message, messages.VoicesChanged):
             for other in self._gateways:
                 if other is not gateway:
@@ -380,10 +382,18 @@ class Host:
         )
 
     async def _tell_regularly(self) -> None:
-        """Send the engine's counters regularly: they change without a message from a gateway."""
+        """Unload an unused model, and send the engine's counters, which change without a message from a gateway."""
         while True:
             await asyncio.sleep(SIGN_OF_LIFE_S)
+            # A gateway that starts waits for a worker.
+            is_used = self._slot_table.is_used or not all(gateway.is_serving for gateway in self._gateways)
+            if self.workers.note_use(is_used, asyncio.get_running_loop().time()):
+                self._tell_model_state()
             self._tell_all()
+
+    def _tell_model_state(self) -> None:
+        for gateway in self._gateways:
+            gateway.send(messages.ModelState(self.workers.is_unloaded))
 
     # ---- connections ---------------------------------------------------------------------------------------------
 
@@ -426,6 +436,7 @@ class Host:
 
     def _worker_lost(self, name: str, error: RealtimeTTSError | None) -> None:
         self._worker_paths.pop(name, None)
+        self._tell_model_state()
         for gateway in self._gateways:
             gateway.send(messages.WorkerLost(name))
         if not self._has_been_ready and not self._is_stopping and self.workers.all_have_failed:

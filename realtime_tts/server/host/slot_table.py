@@ -60,6 +60,11 @@ class SlotTable:
         """Return the slots that the peers of a gateway use."""
         return self._total - self._rows[index].counts
 
+    @property
+    def is_used(self) -> bool:
+        """Return True if a gateway uses a slot."""
+        return self._total != SlotCounts()
+
     def clear(self, index: int) -> None:
         """Drop the slots of a gateway that has ended."""
         self._set(self._rows[index], SlotCounts())

@@ -32,7 +32,7 @@ async def list_adapters(gateway: AnyGateway) -> schemas.AdapterList:
 )
 async def load_adapter(request: Request, gateway: AnyGateway, client: Owner) -> schemas.Adapter:
     wanted = await read_body(request, schemas.AdapterName)
-    gateway.availability.check()
+    await gateway.availability.load()
     loaded = await gateway.adapters.load_by_name(wanted.name)
     log_event(logger, logging.INFO, "adapter_loaded", adapter=loaded.name, key=client.tenant or None)
     return _described(loaded)

@@ -25,9 +25,10 @@ class Health(_Body):
 class Device(_Body):
     worker: str = Field(description="name of its engine worker")
     device: str = Field(description="name of the device at the worker; empty until a worker was ready")
-    state: Literal["starting", "serving", "leaving", "restarting", "recovering", "failed"] = Field(
+    state: Literal["starting", "serving", "leaving", "restarting", "recovering", "unloaded", "failed"] = Field(
         description="serving; starting, its first worker; leaving, replaced once its contexts are closed; "
-        "restarting, a worker was lost; recovering, ready but on trial; failed, after repeated losses"
+        "restarting, a worker was lost; recovering, ready but on trial; unloaded, speech starts the next one; "
+        "failed, after repeated losses"
     )
     losses: int = Field(description="workers lost since the start")
 

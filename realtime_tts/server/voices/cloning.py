@@ -47,7 +47,7 @@ async def make_voice(gateway: Gateway, client: Client, wanted: VoiceRequest) -> 
         Draining, EngineLost, Overloaded: no voice can be made now.
     """
     client.check_owner()
-    gateway.availability.check()
+    await gateway.availability.load()
     labels = _labels(wanted)
     async with gateway.voice_making.turn(client.tenant):
         gateway.voices.check_room(client.tenant, _limit(gateway), wanted.ttl_s is not None)
