@@ -41,7 +41,10 @@ class _Stream:
             block = np.zeros((self._block_size, 1), np.int16)
             now = time.monotonic()
             times = SimpleNamespace(currentTime=now, inputBufferAdcTime=now, outputBufferDacTime=now)
-            self._callback(block, self._block_size, times, None)
+            try:
+                self._callback(block, self._block_size, times, None)
+            except RuntimeError:  # the program is ending: its event loop is closed
+                return
             self._take(block)
 
     def _take(self, block: np.ndarray) -> None: ...
