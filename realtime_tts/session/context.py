@@ -257,16 +257,16 @@ class Context:
                 clock.acknowledge(message.played_ms, now)
                 stop_ms = min(message.played_ms, aligner.word_end_ms(clock.sent_ms))  # as far as a word needs it
             clock.hold(aligner.word_end_ms(stop_ms) if message.at == "word" else stop_ms, now)
-            if self.audio_complete:
+            if self.audio_complete or self._num_spoken == self.num_segments:
                 self.sender.limit_hold()
             self._held_at = now
-            self.rest()
         return self._heard_at(clock.position_ms(now), math.inf)
 
-    def rest(self) -> None:
-        """Park the engine if the context is held and all audio up to there is made: the rest of a word may be due."""
-        if self.sender.clock.is_held and self.sender.has_all_to_hold:
+    def rest(self) -> bool:
+        """Park the engine if the context is held and all audio up to there is made. Return whether it is."""
+        if is_over := self.sender.clock.is_held and self.sender.has_all_to_hold:
             self.engine.park()
+        return is_over
 
     def release(self, clause_after_ms: float, now: float) -> float:
         """Continue the speech. Return the position at which it goes on, in ms: the current one if it is not held."""

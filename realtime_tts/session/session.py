@@ -325,8 +325,10 @@ class Session:
     def _on_hold(self, message: messages.Hold) -> None:
         if message.played_ms is not None:
             _check_ms("played_ms", message.played_ms)
-        heard = self._require_audible(message.context_id).hold(message, self._connection.now)
-        self._sender.post(messages.ContextHeld(message.context_id, *heard, self.config.hold_timeout_s))
+        context = self._require_audible(message.context_id)
+        heard = context.hold(message, self._connection.now)
+        self._sender.post(messages.ContextHeld(context.id, *heard, self.config.hold_timeout_s))
+        self._report_playback(context)
 
     def _on_release(self, message: messages.Release) -> None:
         _check_ms("clause_after_ms", message.clause_after_ms)
@@ -734,9 +736,10 @@ class Session:
         `only_news`: only if it differs from the engine's own estimate.
         """
         now, clock = self._connection.now, context.sender.clock
-        if clock.is_held:
-            return  # the engine is parked
-        paused = clock.paused or not self._connection.is_flowing
+        if context.rest():
+            return
+        # Up to where a context is held, audio is made as if it were played: the rest of a word may be due.
+        paused = (clock.paused and not clock.is_held) or not self._connection.is_flowing
         context.engine.report_playback(clock.position_ms(now), paused, now, only_news=only_news)
 
     def _report_all(self) -> None:

@@ -227,12 +227,49 @@ def test_the_rest_of_a_word_is_made_and_sent(driver: Driver) -> None:
     assert driver.of(ContextCancelled)[-1].spoken_text == "Incredible"
 
 
-@pytest.mark.parametrize("is_complete", [False, True], ids=["made later", "complete"])
-def test_a_hold_in_the_last_word_is_no_later_than_the_end_of_the_audio(driver: Driver, is_complete: bool) -> None:
+def begin_long_word(driver: Driver) -> TimedWord:
+    """Begin a word of which 220 ms are made; its estimated end."""
     driver.say("c", "Incredible.")
     driver.give("c", 10)
     driver.session.segment_progress("c", 0, 200, False, driver.now, reached=(200, 4))
     driver.give("c", 1)
+    (word,) = words_of(driver).values()
+    return word
+
+
+def test_the_rest_of_a_word_is_made_for_a_listener_that_had_paused(driver: Driver) -> None:
+    word = begin_long_word(driver)
+    driver.receive(PlaybackReport("c", 100))
+    driver.wait(0.6)
+    driver.receive(PlaybackReport("c", 100))
+    assert driver.done(PlaybackChanged)[-1].paused  # the engine stays a little ahead of 100 ms
+    driver.receive(Hold("c", played_ms=100))
+    assert driver.done(PlaybackChanged)[-1] == PlaybackChanged("c", word.end_ms, False)
+    driver.give("c", 40)
+    assert isinstance(driver.did[-1], ParkContext)
+
+
+def test_the_rest_of_a_word_is_made_after_a_lost_connection(driver: Driver) -> None:
+    word = begin_long_word(driver)
+    driver.receive(Hold("c", played_ms=100))
+    driver.session.connection_lost(driver.now)
+    driver.drain()
+    driver.did.clear()
+    driver.session.resume(Resume("s1", {"c": 100}), driver.now)
+    driver.drain()
+    assert driver.did == [PlaybackChanged("c", word.end_ms, False)]
+
+
+def test_a_hold_waits_for_no_text_that_may_never_come(driver: Driver) -> None:
+    begin_long_word(driver)
+    driver.session.segment_progress("c", 0, 220, True, driver.now)
+    driver.receive(Hold("c", played_ms=100))
+    assert held(driver).played_ms == 220
+
+
+@pytest.mark.parametrize("is_complete", [False, True], ids=["made later", "complete"])
+def test_a_hold_in_the_last_word_is_no_later_than_the_end_of_the_audio(driver: Driver, is_complete: bool) -> None:
+    begin_long_word(driver)
     driver.receive(End("c"))
     if is_complete:
         driver.finish("c")
@@ -250,10 +287,7 @@ def test_a_hold_in_the_last_word_is_no_later_than_the_end_of_the_audio(driver: D
 
 
 def test_a_word_that_is_cut_off_by_a_cancel_was_not_heard(driver: Driver) -> None:
-    driver.say("c", "Incredible.")
-    driver.give("c", 10)
-    driver.session.segment_progress("c", 0, 200, False, driver.now, reached=(200, 4))
-    driver.give("c", 1)
+    begin_long_word(driver)
     driver.receive(Hold("c", played_ms=100), CancelRequest("c"))
     assert driver.of(ContextCancelled)[-1].spoken_text == ""
     assert driver.of(ContextCancelled)[-1].played_ms == 220
