@@ -11,7 +11,7 @@ from client_fake_server import Connection, ramp, scripted
 from realtime_tts_client import AudioFormat, ContextClosed, Spoken, connect, events
 from realtime_tts_client.protocol import ClientProtocol
 from realtime_tts_client.session import Session
-from test_client_protocol import accepted, hear, reconnect, resumed, said, started
+from test_client_protocol import accepted, audio, hear, reconnect, resumed, said, started
 
 HELD = {"context_id": "c", "played_ms": 150.0, "spoken_text": "one", "spoken_chars": 3, "timeout_s": 30}
 WORDS = [{"text": "one", "start": 0, "end": 3, "start_ms": 40, "end_ms": 150}]
@@ -70,9 +70,7 @@ def test_only_what_has_no_answer_is_asked_again(protocol: ClientProtocol) -> Non
 
 
 def test_a_new_session_holds_it_again_and_it_goes_on_where_it_stopped(protocol: ClientProtocol) -> None:
-    for frame in range(20):
-        protocol.receive(b"\x01\x01\x00\x00" + (1).to_bytes(4, "big") + (frame + 1).to_bytes(4, "big")
-                         + (frame * 960).to_bytes(8, "big") + b"opus")  # fmt: skip
+    receive_audio(protocol)
     protocol.hold("c", 150.0)
     hear(protocol, "context.held", **HELD)
     reconnect(protocol)
@@ -84,6 +82,55 @@ def test_a_new_session_holds_it_again_and_it_goes_on_where_it_stopped(protocol: 
     hear(protocol, "context.held", context_id="c", played_ms=0, spoken_text="", spoken_chars=0, timeout_s=30)
     protocol.release("c", 2000.0)
     assert hear(protocol, "context.released", context_id="c", from_ms=0) == [events.ContextReleased("c", 150.0)]
+
+
+def receive_audio(protocol: ClientProtocol, num_packets: int = 20) -> None:
+    for frame in range(num_packets):
+        protocol.receive(audio(frame + 1, frame * 960))
+
+
+def begin_anew(protocol: ClientProtocol) -> list[events.Event]:
+    """The server ends the connection, for instance to restart; the next one has a new session."""
+    protocol.connection_lost()
+    protocol.connection_made(resume=False)
+    said(protocol)
+    return started(protocol)
+
+
+def test_a_release_without_an_answer_is_asked_again_in_a_new_session(protocol: ClientProtocol) -> None:
+    receive_audio(protocol)
+    protocol.hold("c", 150.0)
+    hear(protocol, "context.held", **HELD)
+    protocol.release("c", 2000.0)
+    begin_anew(protocol)
+    assert [frame["type"] for frame in said(protocol)] == ["text", "release"]
+    accepted(protocol)
+    assert hear(protocol, "context.released", context_id="c", from_ms=0) == [events.ContextReleased("c", 150.0)]
+
+
+def test_a_hold_after_the_last_packet_of_a_new_session_is_where_the_program_has_it(protocol: ClientProtocol) -> None:
+    receive_audio(protocol)  # 400 ms
+    begin_anew(protocol)
+    accepted(protocol)
+    hear(protocol, "context.done", context_id="c", sequence=1, audio_ms=200, characters=7)
+    said(protocol)
+    protocol.hold("c", 550.0)
+    assert [frame["played_ms"] for frame in frames_of(protocol, "hold")] == [150.0]
+    (held,) = hear(protocol, "context.held", **HELD)
+    assert isinstance(held, events.ContextHeld)
+    assert held.spoken.played_ms == 550.0
+    protocol.release("c", 2000.0)
+    hear(protocol, "context.released", context_id="c", from_ms=150.0)
+    assert [type(event) for event in begin_anew(protocol)] == [events.SessionReady]
+
+
+def test_what_waits_for_an_answer_that_no_server_has_fails(protocol: ClientProtocol) -> None:
+    protocol.open("d", {})
+    protocol.cancel("c", 0.0)
+    hear(protocol, "context.done", context_id="d", sequence=0, audio_ms=0, characters=0)
+    protocol.hold("d", 0.0)
+    failed = [event for event in begin_anew(protocol) if isinstance(event, events.ContextFailed)]
+    assert [event.context_id for event in failed] == ["c", "d"]
 
 
 def test_a_context_that_was_not_opened_yet_is_opened(protocol: ClientProtocol) -> None:
@@ -98,8 +145,10 @@ def test_a_context_that_was_not_opened_yet_is_opened(protocol: ClientProtocol) -
 class Holder:
     """A server that sends one context completely, and then answers holds and releases."""
 
-    def __init__(self, from_ms: float = 40.0, *, is_over: bool = False, word: dict[str, Any] | None = None) -> None:
-        self.from_ms, self.is_over = from_ms, is_over
+    def __init__(
+        self, from_ms: float = 40.0, *, is_over: bool = False, word: dict[str, Any] | None = None, end_ms: float = 1e9
+    ) -> None:
+        self.from_ms, self.is_over, self.end_ms = from_ms, is_over, end_ms
         self.words = [word or WORDS[0]]
         self.held: list[dict[str, Any]] = []
 
@@ -118,7 +167,8 @@ class Holder:
                 await connection.send("error", context_id="c", **error)
             elif message["type"] == "hold":
                 self.held.append(message)
-                await connection.send("context.held", **HELD)
+                held_ms = min(message["played_ms"], self.end_ms)
+                await connection.send("context.held", **HELD | {"played_ms": held_ms})
             elif message["type"] == "release":
                 await connection.send("context.released", context_id="c", from_ms=self.from_ms)
 
@@ -162,7 +212,7 @@ async def test_a_word_ends_where_the_server_has_measured_it_since() -> None:
         for frame in range(NUM_FRAMES):
             await connection.audio(frame + 3, frame)
         await connection.read("hold")
-        await connection.send("context.held", **HELD, word_share=0.25)
+        await connection.send("context.held", **HELD | {"played_ms": 170.0}, word_share=0.25)
 
     async with scripted(script) as (url, _), open_session(url) as session:
         context = session.speak("one two", context_id="c")
@@ -220,6 +270,21 @@ async def test_a_hold_in_the_last_word_ends_with_the_audio(is_done: bool) -> Non
         assert await context.release() == 400.0
         assert await rest == []
         assert taken == list(range(NUM_FRAMES))
+
+
+async def test_it_stops_where_the_server_stops_if_the_word_ends_sooner_than_was_told() -> None:
+    server = Holder(140.0, word=WORDS[0] | {"end_ms": 300.0}, end_ms=140.0)
+    async with scripted(server) as (url, _), open_session(url) as session:
+        context = session.speak("one two", context_id="c")
+        taken = [number_of((await anext(context)).payload) for _ in range(6)]
+        holding = asyncio.ensure_future(context.hold())
+        await asyncio.sleep(0)
+        assert context.held_ms == 300.0
+        await holding
+        assert context.held_ms == 140.0  # the server sends nothing behind it
+        rest = asyncio.ensure_future(_numbers(context))
+        await context.release()
+        assert taken + await rest == list(range(NUM_FRAMES))
 
 
 async def test_a_context_that_is_over_is_a_typed_error() -> None:

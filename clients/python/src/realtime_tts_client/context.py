@@ -182,6 +182,12 @@ class Context:
             self._answer = asyncio.get_running_loop().create_future()
         return await asyncio.shield(self._answer)
 
+    def _held(self, spoken: Spoken) -> None:
+        """Stop no later than the server, which may know by now that the word ends sooner."""
+        if self.held_ms is not None:
+            self._hold_at(min(self.held_ms, spoken.played_ms))
+        self._answered(spoken)
+
     def _answered(self, answer: object) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(answer)

@@ -240,13 +240,16 @@ class ClientProtocol:
         Raises:
             ProtocolError: the frame is malformed; the connection is of no further use.
         """
-        self._events = []
         if isinstance(frame, bytes):
             audio = parse_audio(frame)
             if audio is not None:
                 self._on_audio(audio)
-            return self._events
-        fields = Fields.parse(frame)
+        else:
+            self._on_text_frame(Fields.parse(frame))
+        events, self._events = self._events, []  # with those of a session that began anew before this frame
+        return events
+
+    def _on_text_frame(self, fields: Fields) -> None:
         kind = fields.text("type")
         if kind in self._handlers:
             self._handlers[kind](fields)
@@ -254,7 +257,6 @@ class ClientProtocol:
             record = self._contexts.get(fields.text("context_id"))
             if record is not None and not record.over and record.is_next(fields.integer("sequence")):
                 self._sequenced[kind](record, fields)
-        return self._events
 
     def _on_session_started(self, fields: Fields) -> None:
         self.session_id = fields.text("session_id")
@@ -392,7 +394,9 @@ class ClientProtocol:
         self.state = State.STARTING
         self._by_number.clear()
         for context_id, record in list(self._contexts.items()):
-            if record.over or record.cancelled:
+            if record.is_settled:
+                self._forget(context_id)
+            elif record.over or record.cancelled:
                 self._fail(context_id, ConnectionLost("the session could not be resumed"))
             else:
                 record.begin_again((self._start.get("params") or {}).get("text_type") or "auto")
@@ -415,8 +419,8 @@ class ClientProtocol:
         self._outgoing.extend((record.context_id, frame) for frame in frames)
 
     def _forget_if_over(self, record: ContextRecord) -> None:
-        """Forget a context that is over, unless an answer is expected or it is held."""
-        if record.over and not record.cancelled and not record.asked and record.held_ms is None:
+        """Forget a settled context, unless its later holds need the base of their positions."""
+        if record.is_settled and not record.base_samples:
             self._forget(record.context_id)
 
     def _forget(self, context_id: str) -> None:
@@ -432,7 +436,7 @@ class ClientProtocol:
 def _spoken(fields: Fields, duration_name: str, record: ContextRecord) -> Spoken:
     """Return the server's figures of what was heard, offset by the part that an earlier session made."""
     duration_ms, word_share = fields.number(duration_name), fields.optional_number("word_share") or 0.0
-    if record.base_samples and duration_name == "played_ms" and record.played_ms < record.base_ms:
+    if record.base_samples and duration_name == "played_ms" and record.heard_ms < record.base_ms:
         return record.spoken_by_clock()
     if not record.base_chars:
         num_chars = fields.integer("spoken_chars")

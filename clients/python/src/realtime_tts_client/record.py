@@ -90,12 +90,23 @@ class ContextRecord:
             self.opening = {**self.opening, "voice": self.voice, "params": params}
             self.words = [word for word in self.words if word.start < self.base_chars]
         self.number, self.last_sequence, self.opened = None, -1, False
-        self.asked = "" if self.held_ms is None else "hold"
+        if self.asked != "release":
+            self.asked = "" if self.held_ms is None else "hold"
+
+    @property
+    def heard_ms(self) -> float:
+        """Position at which it is held, or else the last one reported by the program."""
+        return self.played_ms if self.held_ms is None else self.held_ms
 
     def spoken_by_clock(self) -> Spoken:
-        """Return what was heard, from received words and the position reported by the program."""
-        chars = max((word.end for word in self.words if word.end_ms <= self.played_ms), default=0)
-        return Spoken(self.played_ms, self.text[:chars], chars)
+        """Return what was heard, from received words and `heard_ms`."""
+        chars = max((word.end for word in self.words if word.end_ms <= self.heard_ms), default=0)
+        return Spoken(self.heard_ms, self.text[:chars], chars)
+
+    @property
+    def is_settled(self) -> bool:
+        """True if it is over, no answer is expected, and it is not held."""
+        return self.over and not self.cancelled and not self.asked and self.held_ms is None
 
     @property
     def takes_text(self) -> bool:

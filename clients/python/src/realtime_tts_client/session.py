@@ -350,7 +350,7 @@ class Session:
             self._awaited.discard(context)
             context._settle(event.spoken)
         elif isinstance(event, events.ContextHeld):
-            context._answered(event.spoken)
+            context._held(event.spoken)
         elif isinstance(event, events.ContextReleased):
             context._go_on(event.from_ms)
         elif isinstance(event, events.ContextFailed):
