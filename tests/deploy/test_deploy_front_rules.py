@@ -32,6 +32,7 @@ SPEECH = {
     "/v1/speak",
     "/v2/speak",
     "/v1/vapi",
+    "/v1/jambonz",
     "/tts/bytes",
     "/tts/sse",
     "/v1/text-to-speech/{voice}",

@@ -41,6 +41,7 @@ ADDRESSES = [
     ("POST", "/v1/speak?bit_rate=#"),
     ("POST", "/v1/speak?speed=#"),
     ("POST", "/v2/speak?speed=#"),
+    ("POST", "/v1/jambonz?sample_rate=#"),
     ("POST", ELEVENLABS + "?output_format=pcm_#"),
     ("GET", "/voices?limit=#"),
     ("GET", "/v1/audio/voice_consents?limit=#"),

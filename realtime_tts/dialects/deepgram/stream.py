@@ -41,7 +41,7 @@ class DeepgramDialect:
     kinds: tuple[str, ...] = ("Speak", "Flush", "Clear", "Close")  # types of a client's messages, each with its reader
 
     def __init__(self, query: Mapping[str, str], request_id: str, model: str, split: Split = unsplit) -> None:
-        self.subprotocol = KEYS.schemes[0]
+        self.subprotocol: str | None = KEYS.schemes[0]
         self._voice, adapter = split(query.get("model"))
         self._audio, self._params = read_raw_format(query), read_params(query) | given(adapter=adapter)
         self._metadata = render(

@@ -26,6 +26,7 @@ SPEECH_DOORS = (
     "/v1/speak",
     "/v2/speak",
     "/v1/vapi",
+    "/v1/jambonz",
     "/v1/text-to-speech/slt",
     "/v1/text-to-speech/slt/with-timestamps",
 )

@@ -110,7 +110,7 @@ def schema_of(interface: dict[str, Any], path: str, status: int) -> str:
 
 
 def is_of_a_dialect(operation: dict[str, Any]) -> bool:
-    return operation["tags"][0].lower() in {"openai", "cartesia", "elevenlabs", "deepgram", "vapi"}
+    return operation["tags"][0].lower() in {"openai", "cartesia", "elevenlabs", "deepgram", "vapi", "jambonz"}
 
 
 def test_the_interface_describes_itself(http: httpx.Client) -> None:

@@ -31,6 +31,7 @@ HTTP: dict[str, tuple[str, dict[str, Any]]] = {
     "/v1/text-to-speech/slt?output_format=pcm_24000": ("text", {}),
     "/v1/speak?model=slt&encoding=linear16&container=none": ("text", {}),
     "/v2/speak?model=slt&encoding=linear16&container=none": ("text", {}),
+    "/v1/jambonz": ("text", {"voice": "slt", "type": "text"}),
 }
 # Address, a piece of the text, messages at its end, and the last answer.
 Door = tuple[str, dict[str, Any], list[dict[str, Any]], str]
