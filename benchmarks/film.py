@@ -23,13 +23,13 @@ SIZE = {"width": 1024, "height": 720, "deviceScaleFactor": 1, "mobile": False}
 FLAGS = ("--hide-scrollbars", "--autoplay-policy=no-user-gesture-required")
 MODEL = """
 const { fetch } = window, answers = [
-  'You have two meetings. The first one is at ten with Anna, about the new office. The second is lunch at the harbour.',
-  'Of course. At ten you meet Anna, and she would like to see the plans.',
+  'You have two meetings. The first is at ten with the architect, on the office. The second is lunch by the harbour.',
+  'Of course. At ten you meet the architect, about the plans.',
 ];
 async function start(body) {
   for (const content of answers.shift().match(/\\S+\\s*/g)) {
     body.enqueue(new TextEncoder().encode(`data: ${JSON.stringify({ choices: [{ delta: { content } }] })}\\n\\n`));
-    await new Promise((resolve) => setTimeout(resolve, 150));
+    await new Promise((resolve) => setTimeout(resolve, 80));
   }
   body.close(body.enqueue(new TextEncoder().encode('data: [DONE]')));
 }

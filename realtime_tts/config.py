@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from realtime_tts.contract.engine_options import EngineOptions
@@ -41,8 +42,14 @@ class EngineConfig(EngineOptions):
     def options(self, device: str) -> EngineOptions:
         """Return the options of the worker for one device, with memory for the adapters."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(EngineOptions)}
-        own["max_adapters"] = self.max_adapters or max(len(self.adapters), 4 if self.adapters_dir else 0)
+        own["max_adapters"] = self.max_adapters or max(len(self.adapters), self._num_in_adapters_dir())
         return EngineOptions(**(own | {"device": device}))
+
+    def _num_in_adapters_dir(self) -> int:
+        """Return the number of directories there, with room for some that come later: 4 to 64."""
+        if not self.adapters_dir:
+            return 0
+        return min(max(4, sum(path.is_dir() for path in Path(self.adapters_dir).glob("*"))), 64)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -163,6 +163,14 @@ def test_a_model_or_device_that_is_not_there_is_told_in_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("num_there", "room"), [(0, 4), (6, 6), (70, 64)])
+def test_memory_is_held_for_all_adapters_of_a_directory(tmp_path: Path, num_there: int, room: int) -> None:
+    for number in range(num_there):
+        (tmp_path / str(number)).mkdir()
+    assert EngineConfig(adapters_dir=str(tmp_path)).options("cpu").max_adapters == room
+    assert EngineConfig(adapters=(("a", "b"),)).options("cpu").max_adapters == 1
+
+
 def test_a_directory_for_adapters_that_is_not_there_is_warned_of(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
