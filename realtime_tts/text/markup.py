@@ -41,12 +41,12 @@ _SOUNDS = {_plain_name(name): sound for name, sound in tags.MODEL_SOUNDS.items()
 _NAMES = "|".join(_plain_name(name).replace(" ", "[ _-]") for name in (*_PAUSES_MS, *_SOUNDS, *tags.DIRECTIONS))
 _DURATION = r"(?:\d{1,6}(?:\.\d{0,3})?|\.\d{1,3})\s{0,2}(?:ms|s)"
 _NAMED = (
-    rf"(?:(?:very|really|slightly|a little) )?(?P<name>{_NAMES})(?: [a-z]{{2,14}}ly)?"
+    rf"(?=[a-z])(?:(?:very|really|slightly|a little) )?(?P<name>{_NAMES})(?: [a-z]{{2,14}}ly)?"
     rf"(?:\s?:?\s?(?P<time>{_DURATION}))?\s?"
 )
 _TAG = regex.compile(
     rf"<(?P<slash>/?)(?P<element>{'|'.join(ELEMENTS)})(?P<attributes>(?:\s[^<>]{{0,{MAX_TAG_CHARS - 24}}})?)/?>"
-    rf"|\[{_NAMED}\]|\[\[{_NAMED}\]\]|<<{_NAMED}>>",
+    rf"|(?:(?P<two>\[\[)|(?P<angles><<)|\[){_NAMED}(?(two)\]\]|(?(angles)>>|\]))",
     regex.IGNORECASE | regex.ASCII,
 )
 _ATTRIBUTE = re.compile(r"""([\w:-]+)\s?=\s?(?:"([^"]*)"|'([^']*)'|([^\s"'/]+))""")
