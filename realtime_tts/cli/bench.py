@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from realtime_tts.cli.options import Option, with_options
+from realtime_tts.contract.location import STARTER_VOICE
 from realtime_tts.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -161,6 +162,21 @@ def checkpoint(directory: Path, shape: str, dtype: str | None, device: str, seed
     write_random_checkpoint(directory, shape, device=choose_device(device), dtype=dtype, seed=seed)
     size = sum(path.stat().st_size for path in directory.iterdir())
     click.echo(f"{directory}: {size / 1e6:,.0f} MB")
+
+
+@command.command("adapter")
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@_option("--model", None, STARTER_VOICE, "Model that the adapter is for.")
+@_option("--rank", _COUNT, 4)
+@_option("--seed", None, 0)
+def adapter(directory: Path, model: str, rank: int, seed: int) -> None:
+    """Write a LoRA adapter with random weights to DIRECTORY, to try --adapters with."""
+    if (directory / "lora_config.json").exists():
+        raise ConfigError(f"there is an adapter in {directory} already", field="directory")
+    from realtime_tts.bench.adapter import write_random_adapter
+
+    write_random_adapter(directory, model, rank=rank, seed=seed)
+    click.echo(f"{directory}: try it with realtime-tts say --adapter {directory} 'Hello there.' -o hello.wav")
 
 
 @_bench(

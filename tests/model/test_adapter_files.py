@@ -12,13 +12,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from realtime_tts.bench.adapter import adapter_tensors
 from realtime_tts.errors import AdapterError, AdapterNotFound
 from realtime_tts.model.adapted import NO_ADAPTER, AdaptedLinear, AdapterBank, AdapterLimits
 from realtime_tts.model.adapter_file import read_adapter
 from realtime_tts.model.config_file import parse_config
 from realtime_tts.model.voxcpm import VoxCPM
 
-from random_adapters import USUAL, adapter_tensors, write_adapter  # isort: skip
+from random_adapters import USUAL, write_adapter  # isort: skip
 from random_checkpoints import CONFIGS  # isort: skip
 
 LIMITS = AdapterLimits(max_adapters=3, max_rank=8)

@@ -17,8 +17,9 @@ from test_parity_generation import relative_error, stream_of
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-from random_adapters import EVERYTHING, adapter_tensors, merge, write_adapter
+from random_adapters import EVERYTHING, merge, write_adapter
 
+from realtime_tts.bench.adapter import adapter_tensors
 from realtime_tts.model.adapted import AdapterBank, AdapterLimits, upstream_shapes
 from realtime_tts.model.adapter_file import read_adapter
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from realtime_tts.model.adapted import ATTENTION, MLP, PROJECTIONS, upstream_shapes
+from realtime_tts.model.adapted import ATTENTION, MLP, PROJECTIONS
 from realtime_tts.model.voxcpm import VoxCPM
 
 EVERYTHING = {
@@ -25,16 +25,6 @@ EVERYTHING = {
     "target_proj_modules": list(PROJECTIONS),
 }
 USUAL = {**EVERYTHING, "target_modules_lm": list(ATTENTION), "target_modules_dit": list(ATTENTION)}
-
-
-def adapter_tensors(model: VoxCPM, seed: int, rank: int = 4, *, mlp: bool = False) -> dict[str, Tensor]:
-    """Of every layer that an adapter can change, loud enough to tell."""
-    generator = torch.Generator().manual_seed(seed)
-    tensors = {}
-    for layer, (num_out, num_in) in upstream_shapes(model, ATTENTION + MLP if mlp else ATTENTION).items():
-        tensors[f"{layer}.lora_A"] = torch.randn(rank, num_in, generator=generator) / num_in**0.5
-        tensors[f"{layer}.lora_B"] = torch.randn(num_out, rank, generator=generator) / 4
-    return tensors
 
 
 def write_adapter(directory: Path, tensors: dict[str, Tensor], **config: Any) -> Path:
