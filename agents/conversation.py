@@ -7,18 +7,19 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hold_policy import HoldPolicy
+from hold_policy import EAGER_MS, HoldPolicy
 from realtime_tts_client import Context, ContextClosed, Packet, Session
 from script import ANSWERS, TOKENS_PER_SECOND, tokens
 from speech_detector import SpeechDetector
 
 logger = logging.getLogger("conversation")
 
+_SPEECH = "(speech)"  # what the caller says: these bots recognise no words
 History = list[dict[str, str]]
 Answer = Callable[[History], AsyncIterator[str]]
 
@@ -39,6 +40,8 @@ class Turn:
         carried_ms: audio given to the line so far.
         played_ms: audio that the line has reported as played.
         is_over: the turn was played to its end, or interrupted.
+        asked: what the caller has said, until it is in the history.
+        is_draft: the answer is being written, but the caller may go on.
         num_holds: how often it was held. is_silent: the line plays nothing of it, since it is held.
     """
 
@@ -47,6 +50,8 @@ class Turn:
     carried_ms: float = 0.0
     played_ms: float = 0.0
     is_over: bool = False
+    asked: History = field(default_factory=list)
+    is_draft: bool = False
     num_holds: int = 0
     is_silent: bool = False
 
@@ -70,6 +75,7 @@ class Conversation(ABC):
         self._session = session
         self._answer = answer
         self._num_turns = 0
+        self._early: Turn | None = None  # begun in a pause of the caller
         self._detector = SpeechDetector(rate_hz)
         self._speaking: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
@@ -125,6 +131,7 @@ class Conversation(ABC):
         """Process samples of the caller's microphone, mono.
 
         At a sound the bot is held at the end of its word. A longer sound interrupts it; after a short one it goes on.
+        In a pause of the caller the answer is begun as a draft, which is dropped if the caller goes on.
         """
         changes = self._detector.feed(samples)
         turn = self.turn if self.turn is not None and not self.turn.is_over else None
@@ -136,7 +143,11 @@ class Conversation(ABC):
         elif action == "cancel":
             self.interrupt()
         if "stopped" in changes and not self._policy.is_nod:
-            self._begin_turn(asked="(speech)")
+            self._begin_turn(asked=_SPEECH)
+        elif not (self._detector.speaking and self._detector.quiet_ms >= EAGER_MS):
+            self._drop_early()
+        elif self._early is None and not self._policy.is_nod and (self.turn is None or self.turn.is_over):
+            self._early = self._open_turn(_SPEECH, draft=True)
 
     def _played(self, turn: Turn, played_ms: float) -> None:
         turn.played_ms = played_ms
@@ -149,23 +160,32 @@ class Conversation(ABC):
     # ---- turns ---------------------------------------------------------------------------------------------------
 
     def _begin_turn(self, asked: str) -> None:
-        self._num_turns += 1
-        context = self._session.speak(self._words(asked), playback="manual")
-        self.turn = Turn(self._num_turns, context)
+        is_written = self._early is not None and self._early.context.spoken is None  # else the server has refused it
+        self.turn, self._early = (self._early if is_written else None) or self._open_turn(asked), None
+        self._num_turns = self.turn.number
         self._speaking = asyncio.get_running_loop().create_task(self._speak(self.turn), name="speaking")
 
-    async def _words(self, asked: str) -> AsyncIterator[str]:
+    def _open_turn(self, asked: str, *, draft: bool = False) -> Turn:
+        lines = [{"role": "user", "content": asked}] if asked else []
+        context = self._session.speak(self._words(lines), playback="manual", draft=draft)
+        return Turn(self._num_turns + 1, context, asked=lines, is_draft=draft)
+
+    def _drop_early(self) -> None:
+        if self._early is not None:
+            self._early.context.cancel_nowait()
+            self._early = None
+
+    async def _words(self, asked: History) -> AsyncIterator[str]:
         """Yield the answer, after the history has the text that was heard of the previous turn."""
         if self._settling is not None:
             await self._settling
-        if asked:
-            self.history.append({"role": "user", "content": asked})
-        async for delta in self._answer(list(self.history)):
+        async for delta in self._answer([*self.history, *asked]):  # the turn adds them later
             yield delta
 
     async def _speak(self, turn: Turn) -> None:
         try:
             try:
+                await self._confirm(turn)
                 async for packet in turn.context:
                     if turn.is_over:  # interrupted: drop the remaining packets
                         continue
@@ -179,6 +199,16 @@ class Conversation(ABC):
                 await self._carry_end(turn)
         except ConnectionError:
             turn.context.cancel_nowait()
+
+    async def _confirm(self, turn: Turn) -> None:
+        """Add what was asked to the history, and have a draft spoken; the first time."""
+        if self._settling is not None:
+            await self._settling
+        self.history += turn.asked
+        turn.asked = []
+        if turn.is_draft:
+            turn.is_draft = False
+            await turn.context.commit()
 
     def _change(self, change: Coroutine[Any, Any, None]) -> None:
         """Run a hold or a release after the one before."""
@@ -234,6 +264,7 @@ class Conversation(ABC):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+        self._drop_early()
         if self.turn is not None and not self.turn.is_over:
             self.turn.context.cancel_nowait()
 

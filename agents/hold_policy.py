@@ -9,6 +9,7 @@ from speech_detector import Activity
 # Chosen by `python agents/nods.py`, which shows what other values cost.
 DECIDE_MS = 500.0  # a sound that lasts so long is an interruption
 QUIET_MS = 200.0  # quiet after a shorter one: it was a nod ("mhm")
+EAGER_MS = 200.0  # quiet in the caller's turn after which an answer is begun, though the turn may go on
 
 Action = Literal["hold", "release", "cancel"]
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from hold_policy import EAGER_MS
 from realtime_tts_client import AudioFormat, Context, Packet, RealtimeTTSError, Session
 from realtime_tts_client.decoding import FloatSamples
 
@@ -52,7 +53,7 @@ class Parts:
     voice: str | None = None
     barge_in: BargeIn = "hold"
     trace: Callable[[str], None] | None = None
-    eager_ms: float = 200.0
+    eager_ms: float = EAGER_MS
 
 
 STAGES = ("speech end", "detected", "transcript", "model", "token", "audio")
