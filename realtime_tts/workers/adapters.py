@@ -33,6 +33,7 @@ class AdapterLoads:
     def __init__(self) -> None:
         self._wanted: dict[str, frames.AddAdapter] = {}  # for every worker, future ones included
         self._loaded: dict[str, set[str]] = {}  # by worker
+        self._unanswered: dict[str, set[str]] = {}  # by worker, of those that it was sent when it became ready
         self._waiting: dict[tuple[str, str], asyncio.Future[frames.AdapterAdded]] = {}  # by worker and adapter
 
     async def load(self, message: frames.AddAdapter, workers: Mapping[str, Send]) -> frames.AdapterAdded:
@@ -87,12 +88,17 @@ class AdapterLoads:
 
     def worker_ready(self, worker: str, send: Send) -> None:
         """Send all adapters to a worker that is new or restarted."""
-        self._loaded[worker] = set()
+        self._loaded[worker], self._unanswered[worker] = set(), set(self._wanted)
         for message in self._wanted.values():
             send(message)
 
+    def is_loading(self, worker: str) -> bool:
+        """Return True if a worker has not loaded all adapters yet that it was sent when it became ready."""
+        return bool(self._unanswered.get(worker))
+
     def worker_lost(self, worker: str) -> None:
         self._loaded.pop(worker, None)
+        self._unanswered.pop(worker, None)
         for known, name in list(self._waiting):
             if known == worker:
                 settle(self._waiting.pop((worker, name), None), EngineLost("the engine worker was lost"))
@@ -100,6 +106,7 @@ class AdapterLoads:
     def take(self, worker: str, message: frames.AdapterAdded | frames.AdapterFailed) -> None:
         """Process a worker's answer to a load."""
         name = message.name
+        self._unanswered.get(worker, set()).discard(name)
         if isinstance(message, frames.AdapterFailed):
             if (
                 not settle(self._waiting.pop((worker, name), None), error_from_code(message.code, message.message))

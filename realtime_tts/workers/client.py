@@ -74,7 +74,7 @@ class EngineClient:
         self._draft_workers: dict[str, WorkerView] = {}  # of contexts that have a draft and no request yet
         self._started: asyncio.Future[None] | None = None
         self._has_loaded = asyncio.Event()  # or failed to
-        self._is_connecting = False  # to the first worker after the model was unloaded
+        self._is_loading = False  # until the first worker after the model was unloaded has the adapters
         self.keeper: Workers = WorkerPool(workers, config) if isinstance(workers, Sequence) else workers
         self.keeper.on_ready = self._link
         self.keeper.on_lost = self._worker_ended
@@ -114,7 +114,7 @@ class EngineClient:
     @property
     def is_unloaded(self) -> bool:
         """True if the model is unloaded, or is being loaded again."""
-        is_unloaded = self.keeper.is_unloaded or self._is_connecting
+        is_unloaded = self.keeper.is_unloaded or self._is_loading
         return is_unloaded and self.state in (EngineState.READY, EngineState.DOWN)
 
     async def load(self, timeout_s: float) -> None:
@@ -316,6 +316,8 @@ class EngineClient:
             self._settle()
         elif isinstance(message, (frames.AdapterAdded, frames.AdapterFailed)):
             self._adapters.take(worker.name, message)
+            self._is_loading = self._is_loading and self._adapters.is_loading(worker.name)
+            self._settle()
         elif isinstance(message, frames.VoiceEncoded):
             self._answer(worker, message.voice_id, message)
         elif isinstance(message, frames.VoiceFailed):
@@ -336,7 +338,7 @@ class EngineClient:
         """Connect to a worker that takes clients."""
         worker = self._named(name)
         self._unlink(worker)
-        self._is_connecting = self._is_connecting or self.keeper.is_unloaded
+        self._is_loading = self._is_loading or self.keeper.is_unloaded
         worker.link = WorkerLink(
             path,
             on_ready=lambda ready: self._worker_ready(worker, ready),
@@ -357,7 +359,7 @@ class EngineClient:
         return next(worker for worker in self.workers if worker.name == name)
 
     def _worker_ready(self, worker: WorkerView, ready: frames.Ready) -> None:
-        worker.ready, self._is_connecting = ready, False
+        worker.ready = ready
         if self.ready is None:
             self.ready, self.policy = ready, ServingPolicy.from_map(ready.policy)
         worker.last_progress_s = asyncio.get_running_loop().time()
@@ -366,6 +368,7 @@ class EngineClient:
         for opening in self._openings:
             worker.send(opening)
         self._adapters.worker_ready(worker.name, worker.send)
+        self._is_loading = self._is_loading and self._adapters.is_loading(worker.name)
         if self._started is not None and not self._started.done():
             self._started.set_result(None)
         self._settle()
@@ -400,7 +403,7 @@ class EngineClient:
         worker = self._named(name)
         if worker.link is not None:
             worker.link.finish()  # messages sent before still count
-        worker.was_lost, self._is_connecting = True, False
+        worker.was_lost, self._is_loading = True, False
         if self._started is not None and not self._started.done() and all(other.was_lost for other in self.workers):
             self._started.set_exception(error or EngineStartError("no engine worker became ready; see its log"))
         self._settle()

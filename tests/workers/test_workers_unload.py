@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from array import array
@@ -75,6 +76,23 @@ async def test_it_is_loaded_again_with_what_was_added_meanwhile(make_client: Mak
         client.close_context("c")
     assert states(client) == [("serving", 0)]
     assert client.keeper.num_restarts == 2
+
+
+async def test_loading_ends_when_the_adapters_are_there_too(make_client: MakeClient, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    client = await make_client(unload_after_s=10, adapter_gate=gate)
+    await client.load_adapter(frames.AddAdapter("accent", str(tmp_path)))
+    await unload(client)
+    gate.unlink()
+    loading = asyncio.ensure_future(client.load(LONG_S))
+    await until(lambda: client.num_ready == 1)
+    assert client.is_unloaded
+    assert not loading.done()
+    gate.touch()
+    await loading
+    _, done = await collect(speak(client, "hello", adapter="accent"))
+    assert isinstance(done, frames.Done)
 
 
 async def test_use_alone_loads_it(make_client: MakeClient) -> None:
