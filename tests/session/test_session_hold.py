@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 
@@ -298,3 +299,87 @@ def test_a_hold_far_ahead_sends_no_more_than_the_word(driver: Driver) -> None:
     driver.receive(Hold("c", at="now", played_ms=1e9))
     assert held(driver).played_ms <= driver.sent_ms("c") + max(word.end_ms - word.start_ms for word in words.values())
     assert driver.wait(1.0) == []
+
+
+TICK_S, PATCH_MS, LEAD_MS = 0.05, 160.0, 320.0
+WORDS = "Incredible internationalization, unbelievably uncomfortable accommodations, straightforwardly."
+
+
+class PacedEngine:
+    """An engine that makes a patch a tick while it is no more than `LEAD_MS` ahead of the listener, as far as it knows,
+    and a listener in real time who pauses."""
+
+    def __init__(self, driver: Driver, seed: int) -> None:
+        self.driver, self.rng = driver, random.Random(seed)
+        self.num_told = 0
+        self.made_ms = self.known_ms = self.heard_ms = 0.0
+        self.is_paused = self.is_parked = False
+        driver.receive(Text("c", WORDS), End("c"))
+        driver.wait(0.01)  # a long text is planned in turns
+
+    @property
+    def sent_ms(self) -> float:
+        return self.driver.sent_ms("c")
+
+    def learn(self) -> None:
+        for event in self.driver.did[self.num_told :]:
+            if isinstance(event, PlaybackChanged):
+                self.is_parked, self.is_paused = False, event.paused
+                self.known_ms = min(event.played_ms, self.made_ms)
+            self.is_parked = self.is_parked or isinstance(event, ParkContext)
+        self.num_told = len(self.driver.did)
+
+    def tick(self) -> None:
+        self.learn()
+        if not self.is_paused:
+            self.known_ms = min(self.made_ms, self.known_ms + 1000 * TICK_S)
+        end_ms = 50.0 * len(WORDS)
+        if not self.is_parked and self.made_ms - self.known_ms <= LEAD_MS and self.made_ms < end_ms:
+            self.made_ms += PATCH_MS
+            self.driver.give("c", round(PATCH_MS / 20))
+            is_done, reached = self.made_ms >= end_ms, (self.made_ms, min(self.made_ms / 50, len(WORDS)))
+            self.driver.session.segment_progress("c", 0, self.made_ms, is_done, self.driver.now, reached)
+            if is_done:
+                self.driver.finish("c")
+        self.driver.wait(TICK_S)
+
+    def play(self, duration_s: float, *, is_paused: bool) -> None:
+        for number in range(round(duration_s / TICK_S)):
+            self.heard_ms = self.heard_ms if is_paused else min(self.sent_ms, self.heard_ms + 1000 * TICK_S)
+            if number % 4 == 0:
+                self.driver.receive(PlaybackReport("c", self.heard_ms))
+            self.tick()
+
+    def reconnect(self) -> None:
+        self.driver.session.connection_lost(self.driver.now)
+        self.driver.drain()
+        self.learn()
+        self.is_parked = True  # by the live session
+        self.driver.wait(self.rng.choice([0.0, 0.5]))
+        last = max(message.sequence for message in self.driver.sent if hasattr(message, "sequence"))
+        self.driver.session.resume(Resume("s1", {"c": last}), self.driver.now)
+        self.driver.drain()
+
+
+@pytest.mark.parametrize("first_seed", range(0, 200, 50))
+def test_whenever_it_is_held_the_rest_of_the_word_comes(make_driver: Callable[..., Driver], first_seed: int) -> None:
+    num_due = 0
+    for seed in range(first_seed, first_seed + 50):
+        driver = make_driver()
+        engine = PacedEngine(driver, seed)
+        engine.tick()
+        while not driver.of(ContextDone):
+            engine.play(engine.rng.uniform(0.1, 0.6), is_paused=False)
+            if engine.rng.random() < 0.3:
+                engine.play(0.8, is_paused=True)
+            driver.receive(Hold("c", played_ms=engine.heard_ms))
+            if engine.rng.random() < 0.3:
+                engine.reconnect()
+            num_due += engine.sent_ms < held(driver).played_ms
+            for _ in range(40):
+                engine.tick()
+            driver.receive(Hold("c"))  # where it is held by now: the audio may have ended
+            assert engine.sent_ms >= held(driver).played_ms - 0.1, seed
+            driver.receive(Release("c", clause_after_ms=engine.rng.choice([0.0, 1e6])))
+            engine.heard_ms = driver.of(ContextReleased)[-1].from_ms
+    assert num_due > 50
