@@ -41,7 +41,7 @@ const waveform = new Waveform($('wave'));
 const notice = new Notice($('notice'));
 const keys = new KeyDialog($('key-dialog'));
 const voiceSwitch = new VoiceSwitch($('voice-switch'), () => interrupt());
-const voices = new VoiceTiles($('voices'), $('versus'), { hear: hearPreview, edit: (voice) => voiceEditor.open(voice) });
+const voices = new VoiceTiles($('voices'), $('versus'), $('find-voice'), { hear: hearPreview, edit: (voice) => voiceEditor.open(voice) });
 const voiceEditor = new VoiceEditor($('edit-dialog'), { rename: renameVoice, remove: deleteVoice });
 const takes = new Takes($('takes'), { replay, download, again: (take) => (applySettings($('form'), settingsOf(take)), editor.edit()) });
 const preview = new SamplePlayer();

@@ -5,6 +5,7 @@ import { button, make, setIcon } from './elements.js';
 /** @typedef {{id: string, name: string, kind?: string, description?: string, language?: string, default?: boolean,
  *   instructions?: string | null, consent?: {given_by: string, scope: string, at: number} | null}} Voice */
 
+const SEARCH_FROM = 8; // voices
 const KINDS = { cloned: 'your recording', designed: 'your description' };
 /** Return a voice's display name. A model's own voices have speaker codes as names, and a description. @param {Voice} voice */
 export function titleOf({ name, description, kind }) {
@@ -21,11 +22,14 @@ export class VoiceTiles {
   /**
    * @param {HTMLElement} element where the tiles go
    * @param {HTMLSelectElement} versus the one to compare with
+   * @param {HTMLElement} search label of a search field and of the number of voices that it finds
    * @param {{hear: (voice: Voice) => void, edit: (voice: Voice) => void}} actions
    */
-  constructor(element, versus, actions) {
+  constructor(element, versus, search, actions) {
     this.element = element;
     this.versus = versus;
+    this.search = search;
+    search.querySelector('input').oninput = () => this.#filter();
     this.actions = actions;
     /** @type {Voice[]} */
     this.voices = [];
@@ -56,6 +60,8 @@ export class VoiceTiles {
     this.element.replaceChildren(...voices.map((voice) => this.#tile(voice, voice.id === chosen)));
     this.versus.replaceChildren(new Option('None', ''), ...voices.map((voice) => new Option(titleOf(voice), voice.id)));
     this.versus.value = voices.some(({ id }) => id === compare) ? compare : '';
+    this.search.hidden = voices.length < SEARCH_FROM;
+    this.#filter();
     const tile = this.element.querySelector('input:checked')?.closest('.tile');
     // `scrollIntoView` would scroll the page, too.
     if (tile) this.element.scrollTop = tile.offsetTop - (this.element.clientHeight - tile.offsetHeight) / 2;
@@ -76,6 +82,18 @@ export class VoiceTiles {
       setIcon(hear, isIt && !waiting ? 'stop' : 'play');
       hear.setAttribute('aria-label', `${isIt ? 'Stop' : 'Hear'} ${this.titleOf(tile.dataset.voice)}`);
     }
+  }
+
+  /** Hide voices without one of the words that are searched for. */
+  #filter() {
+    const wanted = this.search.hidden ? '' : this.search.querySelector('input').value;
+    const words = wanted.toLowerCase().split(/\s+/);
+    this.voices.forEach((voice, index) => {
+      const about = [voice.name, voice.description, voice.instructions, voice.language].join(' ').toLowerCase();
+      this.element.children[index].hidden = !words.every((word) => about.includes(word));
+    });
+    const number = this.element.querySelectorAll('.tile:not([hidden])').length;
+    this.search.querySelector('output').value = wanted.trim() ? `${number} of ${this.voices.length}` : '';
   }
 
   #tile(voice, checked) {

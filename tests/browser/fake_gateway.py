@@ -155,6 +155,7 @@ class FakeGateway:
         self.full = False  # while True, the server answers but takes no more connections
         self.key: str | None = None  # the key it wants
         self.params: dict[str, Any] | None = PARAMS
+        self.more_voices: list[dict[str, Any]] = []  # that can only be looked at
         self.makes_voices = True  # an older server does not
         self.warns = True  # an older server says nothing of what it leaves out
         self.pages: dict[str, bytes] = {}  # further pages to serve, by path
@@ -268,7 +269,7 @@ class FakeGateway:
         bodies: dict[str, dict[str, Any]] = {
             "/readyz": {"status": "ready"},
             "/v1/models": {"data": [model]},
-            "/v1/voices": {"voices": VOICES, "default_voice": DEFAULT_VOICE},
+            "/v1/voices": {"voices": [*VOICES, *self.more_voices], "default_voice": DEFAULT_VOICE},
         }
         return _response(json.dumps(bodies[path]).encode(), "application/json")
 

@@ -55,6 +55,30 @@ def test_the_default_voice_is_chosen_and_another_one_is_an_arrow_away(
     assert opened(gateway) == ["low"]
 
 
+SHOWN = "return [...document.querySelectorAll('.tile:not([hidden])')].map((tile) => tile.dataset.voice)"
+
+
+def test_many_voices_can_be_searched(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    search = page.driver.find_element("css selector", "#find-voice input")
+    assert not search.is_displayed()
+    traits = ["warm woman", "warm man", "bright woman", "calm man", "old man", "young woman"]
+    gateway.more_voices = [
+        {"id": f"v{number}", "name": f"v{number}", "description": f"US English, {about}", "language": "en"}
+        for number, about in enumerate(traits)
+    ]
+    page.open()
+    search = page.driver.find_element("css selector", "#find-voice input")
+    assert len(page.script(SHOWN)) == 8
+    search.send_keys("WOMAN us")
+    assert page.script(SHOWN) == ["v0", "v2", "v5"]
+    assert page.script("return document.querySelector('#find-voice output').value") == "3 of 8"
+    assert page.chosen_voice() == "high", "though it is not among them"
+    search.send_keys(" nothing like it")
+    assert page.script(SHOWN) == []
+    search.send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE)
+    assert len(page.script(SHOWN)) == 8
+
+
 COUNT_FRAMES = """
 const [ask, cancel] = [window.requestAnimationFrame, window.cancelAnimationFrame];
 const asked = new Set();
