@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fake_gateway import FakeGateway
@@ -12,6 +13,7 @@ from selenium.webdriver import Keys
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
+PAGE_FILES = Path(__file__).parents[2] / "clients/browser"
 VISIBLE_TEXT = """
 const seen = [];
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -234,3 +236,9 @@ def test_reduced_motion_is_respected(page: PlaygroundPage) -> None:
         animations.append(page.script("return getComputedStyle(document.querySelector('#connection i')).animationName"))
     emulate(page)
     assert animations == ["pulse", "none"]
+
+
+def test_the_page_is_light() -> None:
+    """All files together, uncompressed."""
+    files = [path for path in PAGE_FILES.iterdir() if path.suffix in {".js", ".css", ".html", ".svg"}]
+    assert 100_000 < sum(path.stat().st_size for path in files) < 400_000
