@@ -39,6 +39,7 @@ async def hear_with_holds(session: client.Session, context: client.Context, rng:
         if taken_ms < played_ms:
             break  # heard to its end
         held = await context.hold()
+        words = list(context.words)  # as they are told by now: the ends of the last ones may be corrected later
         following = asyncio.ensure_future(anext(context, None))
         while await taken_or_held(following, context, taken_ms):  # the rest of the word, or of the speech
             packet = await following
@@ -47,8 +48,7 @@ async def hear_with_holds(session: client.Session, context: client.Context, rng:
             following = asyncio.ensure_future(anext(context, None))
         assert held.played_ms >= played_ms - 0.001
         assert held.text == context.text[: held.chars]
-        # as the ends of words were told by then: those of the last words may be corrected later
-        for word in context.words:
+        for word in words:
             assert not word.start_ms + 0.6 < held.played_ms < word.end_ms - 0.6, "stopped inside a word"
         heard.append((begin_ms, held.played_ms))
         begin_ms = await context.release(clause_after_ms=rng.choice([0.0, 1e6]))
