@@ -49,7 +49,9 @@ async def hear_with_holds(session: client.Session, context: client.Context, rng:
         assert held.played_ms >= played_ms - 0.001
         assert held.text == context.text[: held.chars]
         for word in words:
-            assert not word.start_ms + 0.6 < held.played_ms < word.end_ms - 0.6, "stopped inside a word"
+            is_inside = word.start_ms + 0.6 < held.played_ms < word.end_ms - 0.6
+            # The end of the last word is an estimate, and may lie behind the audio.
+            assert not is_inside or (word == words[-1] and held.chars >= word.end), "stopped inside a word"
         heard.append((begin_ms, held.played_ms))
         begin_ms = await context.release(clause_after_ms=rng.choice([0.0, 1e6]))
         assert begin_ms <= held.played_ms
