@@ -116,44 +116,44 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: $(BIN)/python requirements.lock requirements-torch.lock pyproject.toml
-	$(BIN)/python -m pip install --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --require-hashes --no-deps -r requirements.lock
 	$(BIN)/python -m pip install -r requirements-torch.lock
 	$(BIN)/python -m pip install --no-deps -e . -e clients/python
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
-	$(BIN)/python -m pip install --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --require-hashes --no-deps -r requirements-dev.lock
 	@touch $@
 
 $(AGENTS_VENV)/.agents: agents/requirements.lock clients/python/pyproject.toml $(wildcard agents/*/pyproject.toml)
 	@$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(AGENTS_VENV)
-	$(AGENTS_VENV)/bin/python -m pip install --require-hashes -r agents/requirements.lock
+	$(AGENTS_VENV)/bin/python -m pip install --require-hashes --no-deps -r agents/requirements.lock
 	$(AGENTS_VENV)/bin/python -m pip install --no-deps -e clients/python $(addprefix -e ,$(dir $(wildcard agents/*/pyproject.toml)))
 	@touch $@
 
 $(CLIENTS_VENV)/.clients: $(VENDORS)/requirements.lock
 	@$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(CLIENTS_VENV)
-	$(CLIENTS_VENV)/bin/python -m pip install --require-hashes -r $(VENDORS)/requirements.lock
+	$(CLIENTS_VENV)/bin/python -m pip install --require-hashes --no-deps -r $(VENDORS)/requirements.lock
 	@touch $@
 
 $(OLDER_CLIENTS_VENV)/.clients: $(CLIENTS_VENV)/.clients $(VENDORS)/requirements-older.lock
 	$(PYTHON) -m venv $(OLDER_CLIENTS_VENV)
-	$(OLDER_CLIENTS_VENV)/bin/python -m pip install --require-hashes -r $(VENDORS)/requirements-older.lock
+	$(OLDER_CLIENTS_VENV)/bin/python -m pip install --require-hashes --no-deps -r $(VENDORS)/requirements-older.lock
 	@touch $@
 
 $(RAY_VENV)/.ray: deploy/ray/requirements.lock requirements-torch.lock
 	@$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(RAY_VENV)
-	$(RAY_VENV)/bin/python -m pip install --require-hashes -r deploy/ray/requirements.lock
+	$(RAY_VENV)/bin/python -m pip install --require-hashes --no-deps -r deploy/ray/requirements.lock
 	$(RAY_VENV)/bin/python -m pip install -r requirements-torch.lock
 	@touch $@
 
 $(DOCS_VENV)/.docs: requirements-docs.lock
 	@$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(DOCS_VENV)
-	$(DOCS_VENV)/bin/python -m pip install --require-hashes -r requirements-docs.lock
+	$(DOCS_VENV)/bin/python -m pip install --require-hashes --no-deps -r requirements-docs.lock
 	@touch $@
 
 # If npm reaches no registry, the JavaScript clients are skipped; the tests' summary says so.

@@ -49,7 +49,7 @@ def test_it_is_built_from_the_lock_and_does_not_run_as_root() -> None:
     runs = [command.split() for name, rest in steps if name == "RUN" for command in rest.split("&&")]
     installs = [command[2:] for command in runs if command[:2] == ["pip", "install"]]
     assert installs == [
-        ["--no-cache-dir", "--require-hashes", "-r", "requirements.lock"],
+        ["--no-cache-dir", "--require-hashes", "--no-deps", "-r", "requirements.lock"],
         ["--no-cache-dir", "-r", "requirements-torch.lock"],
         ["--no-cache-dir", "--no-deps", ".", "./clients/python"],
     ]
