@@ -61,7 +61,7 @@ def test_torch_has_a_lock_of_its_own() -> None:
 
 
 def test_every_command_of_ours_checks_hashes_and_resolves_nothing() -> None:
-    """The locks are complete. pip, left to resolve extras (`coverage[toml]`), takes a newer release and then refuses it."""
+    """pip, left to resolve an extra (`coverage[toml]`), takes a newer release than the lock and then refuses it."""
     files = ["Makefile", "deploy/Containerfile", "docs/operate/deploy.md"]
     text = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in files)
     commands = re.findall(r"pip install [^&\n]*-r [^&\n]*\.lock", text)
