@@ -1,11 +1,12 @@
-"""Weights of an unfinished voice in eight bits, small enough to be kept and carried to the next machine.
+"""What a training run begins with: the weights of a voice, and the discriminators that were trained beside it.
 
+    python -m training.carry unpack --voice realtime_tts/starter_voice --folder training/weights --build build
     python -m training.carry pack --build build --folder training/weights
-    python -m training.carry unpack --folder training/weights --build build
 
-`unpack` writes vae/init.pt, vae/init_critics.pt and tts_init.pt, where the stages go on with `--init` and
-`--init-critics`. Each row of a matrix is rounded to
-integers from -127 to 127 with a separate scale: a relative error of about 0.5 %, which further training soon removes.
+`unpack` writes vae/init.pt, tts_init.pt and vae/init_critics.pt, from which the stages begin with `--init` and
+`--init-critics`. `pack` keeps the discriminators of a run in eight bits: each row of a matrix is rounded to integers
+from -127 to 127 with a separate scale, a relative error of 0.5 to 2 %, which further training soon removes. The voice
+keeps its own weights in half precision: a TTS model must go on with the very encoder that it was trained with.
 """
 
 from __future__ import annotations
@@ -17,13 +18,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from realtime_tts.model.checkpoint import load_model
+
 _SCALE = ".scale"
-# name → (where training leaves it, where the next training begins)
-_PARTS = {
-    "vae": ("vae/decoder/vae.pt", "vae/init.pt"),
-    "critics": ("vae/decoder/critics.pt", "vae/init_critics.pt"),
-    "tts": ("tts/tts.pt", "tts_init.pt"),
-}
+_VAE = "vae."
 
 
 def packed(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -54,20 +52,29 @@ def unpacked(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return result
 
 
+def unpack_voice(voice: Path, build: Path) -> None:
+    """Write a voice's VAE and TTS model, float32, as two state dictionaries."""
+    state = load_model(voice).model.state_dict()
+    vae = {name.removeprefix(_VAE): tensor for name, tensor in state.items() if name.startswith(_VAE)}
+    torch.save(vae, build / "vae" / "init.pt")
+    torch.save({name: tensor for name, tensor in state.items() if not name.startswith(_VAE)}, build / "tts_init.pt")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=("pack", "unpack"))
+    parser.add_argument("--voice", type=Path, default=Path("realtime_tts/starter_voice"))
     parser.add_argument("--folder", type=Path, default=Path("training/weights"))
     parser.add_argument("--build", type=Path, default=Path("build"))
     args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
+    kept = args.folder / "critics.safetensors"
+    if args.action == "pack":
+        args.folder.mkdir(parents=True, exist_ok=True)
+        save_file(packed(torch.load(args.build / "vae" / "decoder" / "critics.pt", weights_only=True)), kept)
+        return
     (args.build / "vae").mkdir(parents=True, exist_ok=True)
-    for name, (trained, continued) in _PARTS.items():
-        kept = args.folder / f"{name}.safetensors"
-        if args.action == "pack":
-            save_file(packed(torch.load(args.build / trained, weights_only=True)), kept)
-        else:
-            torch.save(unpacked(load_file(kept)), args.build / continued)
+    unpack_voice(args.voice, args.build)
+    torch.save(unpacked(load_file(kept)), args.build / "vae" / "init_critics.pt")
 
 
 if __name__ == "__main__":

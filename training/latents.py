@@ -211,7 +211,7 @@ def main() -> None:
     if args.follow and replicas.count > 1:
         parser.error("--follow encodes in one process")
     replicas.join(args.device)
-    vae = load_vae(args.vae, args.device).eval()
+    vae = load_vae(args.vae, args.device, new_decoder=True).eval()  # only its encoder is needed
     use_fast_layers(vae)
     done = set(torch.load(args.out, weights_only=True, mmap=True)["chunks"]) if args.out.exists() else set()
     chunks = new_chunks(args.audio, done, follow=args.follow)

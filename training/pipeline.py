@@ -4,8 +4,8 @@
 
 The teacher speaks while the VAE's joint stage trains on what it has said so far; the VAE's decoder stage runs beside
 the TTS training. Of several GPUs all train the joint stage, then the last one the decoder and the others the TTS model.
-`--kept FOLDER` goes on from the weights that an earlier run kept there (`training.carry`), with its encoder: then there
-is no joint stage. At the end build/weights holds what the next run can go on from, build/starter_voice the voice.
+`--kept FOLDER` goes on from the package's voice and the discriminators that lie there (`training.carry`): then there is
+no joint stage. At the end build/starter_voice holds the voice, build/weights its discriminators.
 
 Every stage is a command of its own (README.md) and resumes, so that this one may be run again after a cut. Progress is
 the foreground stage's; the others log into the build folder. Needs the script (`training.script`) and the
@@ -109,8 +109,7 @@ def recipe(pipeline: Pipeline, args: argparse.Namespace, gpus: int) -> None:
     decoder = ["--stage", "decoder", "--seconds", decoder_s, "--min-chunks", 8]
     tts_args: list[object] = ["--latents", latents, "--run", tts]
     if args.kept:
-        decoder += ["--init-critics", vae / "init_critics.pt", "--critics-after", 0, "--peak-rate", args.decoder_rate]
-        decoder += ["--critics-weight", args.critics_weight]
+        decoder += ["--init-critics", vae / "init_critics.pt", "--critics-after", 0]
         tts_args += ["--init", build / "tts_init.pt", "--peak-rate", args.tts_rate]
     tts_gpus = max(1, gpus - 1)
     pipeline.start("decoder", "training.vae_training", *common, *decoder, gpu=tts_gpus if gpus > 1 else None)
@@ -131,10 +130,10 @@ def main() -> None:
     parser.add_argument("--build", type=Path, default=Path("build"))
     parser.add_argument("--minutes", type=float, default=28.0, help="for everything")
     parser.add_argument("--hours", type=float, default=110.0, help="of the teacher's speech")
-    parser.add_argument("--kept", type=Path, help="go on from these weights: training/weights")
+    parser.add_argument(
+        "--kept", type=Path, help="go on from the package's voice and these discriminators: training/weights"
+    )
     parser.add_argument("--tts-rate", type=float, default=1e-3, help="peak learning rate of the TTS model with --kept")
-    parser.add_argument("--decoder-rate", type=float, default=2.4e-4, help="and of the VAE's decoder")
-    parser.add_argument("--critics-weight", type=float, default=0.03, help="of the discriminators with --kept")
     parser.add_argument("--kokoro", type=Path, help="where the package kokoro lies, if not installed")
     args = parser.parse_args()
     pipeline = Pipeline(args.build, 60 * args.minutes)

@@ -12,6 +12,7 @@ import argparse
 import dataclasses
 import json
 import multiprocessing
+import os
 import queue
 import signal
 import sys
@@ -218,6 +219,8 @@ def _save(pending: queue.Queue[tuple[AudioChunk, Path] | None]) -> None:
 
 def _speak_share(args: argparse.Namespace, own: int, count: int) -> None:
     """Speak every block of the script whose number is `own` modulo `count`, until there are enough hours."""
+    # By default each process has a thread for every core: twelve processes on 64 cores then made nothing in minutes.
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // count))
     if args.device.startswith("cuda"):
         torch.cuda.set_device(args.device)  # Triton launches on the current device, wherever its tensors are
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True

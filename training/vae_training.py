@@ -6,7 +6,7 @@
 joint: encoder and decoder with spectral losses and a light KL term; its end normalises the latents (zero mean, unit
 variance each) by folding both into the VAE's own weights. decoder: the encoder stays as it is, so that a TTS model may
 be trained on it meanwhile; the decoder learns to take slightly wrong latents, and meets discriminators too.
-Each stage resumes from its last minute. The joint stage trains on several GPUs when started by torchrun.
+Each stage resumes from its last minute, and trains on several GPUs when started by torchrun.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ from training.run_state import Ema, Run, adam_w, clip, cosine_rate, restore_opti
 from training.spectral import SpectralLoss
 from training.starter_config import starter_config
 
+DECODER_BATCH = 4
+DECODER_RATE = 4e-4
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VaeSettings:
-    batch: int = 16
+    batch: int = 16  # crops of a step of each process
     # 1.28 s: a tap further back than a crop is long keeps its random start, and is heard in every longer utterance
     crop_frames: int = 32
     peak_rate: float = 1.2e-3
@@ -42,12 +45,12 @@ class VaeSettings:
         1.0  # per latent, that the KL term does not count: at a weight of 0.002 without, 22 of 48 collapsed
     )
     latent_noise: float = 0.15  # decoder stage: what the TTS model's own error may be
-    # At 1 the discriminators' gradient at the audio is about twice the spectral loss's.
-    critics_weight: float = 1.0
+    # At 1 the discriminators' gradient is about twice the spectral loss's at the audio, eighty times at the weights.
+    # DistillMOS after 24,000 steps: 3.64 with 1, 3.67 with 0.3, 3.88 with 0.1, 4.03 with 0.03 (training/README.md).
+    critics_weight: float = 0.03
     matching_weight: float = 4.0  # beside 1 of the adversarial loss
     critics_after: float = 0.6  # of the decoder stage: discriminators join then; 1 is never
-    decoder_batch: int = 8
-    discriminator_rate: float = 3e-4
+    discriminator_rate: float = 2e-4
 
 
 class VaeTrainer:
@@ -74,8 +77,7 @@ class VaeTrainer:
         if adversarial:
             self.critics = Discriminators().to(self.device)
             self.critic_optimizer = adam_w(self.critics.parameters(), self.device, (0.8, 0.99))
-        batch = settings.decoder_batch if adversarial else settings.batch
-        self._pcm = torch.zeros(batch, settings.crop_frames * vae.config.encode_hop, device=self.device)
+        self._pcm = torch.zeros(settings.batch, settings.crop_frames * vae.config.encode_hop, device=self.device)
         self._plain_update = CapturedStep(lambda: self._eager_update(use_critics=False), self.device)
         self._critical_update = CapturedStep(lambda: self._eager_update(use_critics=True), self.device)
 
@@ -96,16 +98,14 @@ class VaeTrainer:
     def prepare(self) -> None:
         """Steps at rate zero, which compile and capture everything and change no weight."""
         for use_critics in (False, True) if self.critics is not None else (False,):
-            if use_critics:
-                set_rate(self.critic_optimizer, 0.0)
             for _ in range(5):
                 self.step(0.0, use_critics)
-        if self.critics is not None:
-            set_rate(self.critic_optimizer, self.settings.discriminator_rate)
 
-    def step(self, rate: float, use_critics: bool) -> dict[str, Tensor]:
-        """Run one update. Return its losses on the device, valid until the next update."""
-        set_rate(self.optimizer, rate)
+    def step(self, share: float, use_critics: bool) -> dict[str, Tensor]:
+        """Run one update at this share of the peak rates. Return its losses on the device, valid until the next one."""
+        set_rate(self.optimizer, share * self.settings.peak_rate * self.replicas.rate_scale)
+        if use_critics:
+            set_rate(self.critic_optimizer, share * self.settings.discriminator_rate)
         self._pcm.copy_(self.pool.crops(*self._pcm.shape))
         return self._critical_update() if use_critics else self._plain_update()
 
@@ -170,6 +170,7 @@ class VaeTrainer:
             parameters, torch.autograd.grad(loss, parameters, retain_graph=True), strict=True
         ):
             parameter.grad = gradient
+        self.replicas.average_gradients(parameters)
         return {"critics": loss, "adversarial": adversarial, "matching": matching}
 
 
@@ -181,20 +182,21 @@ def train(trainer: VaeTrainer, run: Run, *, adversarial: bool, log_every: int = 
         trainer.restore(state)
     trainer.prepare()
     run.start_clock()
-    peak = trainer.settings.peak_rate * replicas.rate_scale * (0.4 if adversarial else 1.0)
     warm = 100 if adversarial else 300
-    with tqdm(initial=run.step, unit="step", mininterval=10, disable=not replicas.is_first) as progress:
+    with tqdm(initial=run.step, unit="step", mininterval=10, disable=not replicas.is_first) as bar:
         while True:
-            goes_on, rate = replicas.agreed(run.goes_on, cosine_rate(run.step, run.progress, peak, warm))
+            # Each process has its own clock, and a step with discriminators waits for more of the others' gradients.
+            goes_on, progress = replicas.agreed(run.goes_on, run.progress)
             if not goes_on:
                 break
-            losses = trainer.step(rate, use_critics=adversarial and run.progress >= trainer.settings.critics_after)
+            use_critics = adversarial and progress >= trainer.settings.critics_after
+            losses = trainer.step(cosine_rate(run.step, progress, 1.0, warm), use_critics=use_critics)
             trainer.ema.update(run.step)
             run.step += 1
-            progress.update()
+            bar.update()
             if run.step % log_every == 0 and replicas.is_first:
                 run.log(**{name: loss.item() for name, loss in losses.items()})
-                progress.set_postfix(mel=f"{losses['mel'].item():.3f}")
+                bar.set_postfix(mel=f"{losses['mel'].item():.3f}")
             if run.step % 200 == 0 and not trainer.pool.is_complete:
                 trainer.pool.refresh()
             if replicas.is_first and run.save_due():
@@ -220,9 +222,15 @@ def _write(module: nn.Module, path: Path) -> None:
     partial.rename(path)
 
 
-def load_vae(path: Path, device: torch.device | str, *, toy: bool = False) -> AudioVAE:
+def load_vae(path: Path, device: torch.device | str, *, toy: bool = False, new_decoder: bool = False) -> AudioVAE:
+    """Load a VAE. new_decoder: take only its encoder, and begin with a random decoder, which may have another size."""
     vae = AudioVAE(starter_config(toy=toy).vae)
-    vae.load_state_dict(torch.load(path, weights_only=True))
+    state = torch.load(path, weights_only=True)
+    if new_decoder:
+        initialise(vae)
+        kept = {name: tensor for name, tensor in state.items() if name.startswith("encoder.")}
+        state = vae.state_dict() | kept
+    vae.load_state_dict(state)
     return vae.to(device)
 
 
@@ -242,15 +250,18 @@ def main() -> None:
     parser.add_argument("--stage", choices=("joint", "decoder"), required=True)
     parser.add_argument("--init", type=Path, help="joint stage: begin from this VAE (another run's joint/vae.pt)")
     parser.add_argument("--init-critics", type=Path, help="decoder stage: begin with these discriminators")
-    parser.add_argument("--critics-weight", type=float, default=1.0, help="factor of the discriminators' loss")
+    parser.add_argument("--new-decoder", action="store_true", help="decoder stage: train a random decoder")
+    parser.add_argument(
+        "--critics-weight", type=float, default=VaeSettings().critics_weight, help="factor of the discriminators' loss"
+    )
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--session-seconds", type=float, help="stop here, to be resumed")
     parser.add_argument("--min-chunks", type=int, default=16, help="begin when the teacher has made so many")
     parser.add_argument("--max-chunks", type=int)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--batch", type=int, default=VaeSettings().batch)
-    parser.add_argument("--peak-rate", type=float, default=VaeSettings().peak_rate)
+    parser.add_argument("--batch", type=int, help="crops a step of each process: by default 16, decoder stage 4")
+    parser.add_argument("--peak-rate", type=float, help="by default 1.2e-3, decoder stage 4e-4")
     parser.add_argument("--critics-after", type=float, default=VaeSettings().critics_after, help="1: no discriminators")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -259,14 +270,12 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
     adversarial = args.stage == "decoder"
     replicas = Replicas.from_environment()
-    if adversarial and replicas.count > 1:
-        parser.error("the decoder stage, with its discriminators, trains in one process")
     replicas.join(args.device)
     pool = AudioPool(args.audio, args.device, args.max_chunks)
     pool.wait(args.min_chunks)
     normalised = args.run / "normalised.pt"
     if adversarial:
-        vae = load_vae(normalised, args.device)
+        vae = load_vae(normalised, args.device, new_decoder=args.new_decoder)
     else:
         vae = AudioVAE(starter_config().vae)
         initialise(vae)
@@ -275,13 +284,12 @@ def main() -> None:
             print("revived latents:", revive_latents(vae, pool.crops(32, 64 * vae.config.encode_hop)))
     vae.to(args.device)
     replicas.share(vae)
-    torch.manual_seed(args.seed + replicas.rank)
     trainer = VaeTrainer(
         vae,
         pool,
         VaeSettings(
-            batch=args.batch,
-            peak_rate=args.peak_rate,
+            batch=args.batch or (DECODER_BATCH if adversarial else VaeSettings().batch),
+            peak_rate=args.peak_rate or (DECODER_RATE if adversarial else VaeSettings().peak_rate),
             critics_after=args.critics_after,
             critics_weight=args.critics_weight,
         ),
@@ -290,6 +298,9 @@ def main() -> None:
     )
     if args.init_critics and trainer.critics is not None:
         trainer.critics.load_state_dict(torch.load(args.init_critics, weights_only=True))
+    if trainer.critics is not None:
+        replicas.share(trainer.critics)
+    torch.manual_seed(args.seed + replicas.rank)
     folder = args.run / args.stage
     run = Run(folder, num_steps=args.steps, seconds=args.seconds, session_seconds=args.session_seconds)
     train(trainer, run, adversarial=adversarial)

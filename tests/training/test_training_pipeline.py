@@ -78,7 +78,7 @@ class Recorded(Pipeline):
 
 
 def options(build: Path, **changes: object) -> argparse.Namespace:
-    defaults = {"minutes": 10.0, "hours": 1.0, "tts_rate": 1e-3, "decoder_rate": 2.4e-4, "critics_weight": 0.03}
+    defaults = {"minutes": 10.0, "hours": 1.0, "tts_rate": 1e-3}
     return argparse.Namespace(**{"build": build, "kept": None, "kokoro": None, **defaults, **changes})
 
 
@@ -127,5 +127,5 @@ def test_kept_weights_are_trained_on_with_their_encoder(tmp_path: Path) -> None:
     assert pipeline.stages[:2] == ["unpack x1", "teacher on None behind"]
     assert "joint" not in pipeline.args
     assert (tmp_path / "vae" / "normalised.pt").read_text() == "kept"
-    for stage, option in (("tts_training", "--init"), ("decoder", "--init-critics"), ("decoder", "--critics-weight")):
+    for stage, option in (("tts_training", "--init"), ("decoder", "--init-critics")):
         assert option in pipeline.args[stage]

@@ -101,17 +101,18 @@ def test_waiting_is_for_everybody(tmp_path: Path) -> None:
     assert all(result["seen"] for result in together(_wait_for_the_slower, tmp_path))
 
 
-def _train_vae(replicas: Replicas, folder: Path) -> Result:
+def _train_vae(replicas: Replicas, folder: Path, *, adversarial: bool = False) -> Result:
     pool = AudioPool(folder / "audio", "cpu")
     pool.wait(1, timeout_s=1)
     torch.manual_seed(0)
     vae = AudioVAE(starter_config(toy=True).vae)
     torch.manual_seed(replicas.rank)
-    trainer = VaeTrainer(vae, pool, VaeSettings(batch=1, crop_frames=6), adversarial=False, replicas=replicas)
+    settings = VaeSettings(batch=1, crop_frames=6, critics_after=0.5)
+    trainer = VaeTrainer(vae, pool, settings, adversarial=adversarial, replicas=replicas)
     run_folder = folder / f"run.{replicas.rank}"
-    # the second process would go on for longer: it must not
+    # the second process would go on for longer, and begin later with the discriminators: it must not
     run = Run(run_folder, num_steps=3 + 5 * replicas.rank, seconds=None)
-    train(trainer, run, adversarial=False, log_every=1)
+    train(trainer, run, adversarial=adversarial, log_every=1)
     return {
         "step": run.step,
         "weight": vae.decoder.model[1].weight.detach(),
@@ -120,17 +121,24 @@ def _train_vae(replicas: Replicas, folder: Path) -> Result:
     }
 
 
+def _train_decoder(replicas: Replicas, folder: Path) -> Result:
+    return _train_vae(replicas, folder, adversarial=True)
+
+
 @pytest.mark.slow
-def test_replicas_train_one_model_on_audio_of_their_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("train_stage", [_train_vae, _train_decoder])
+def test_replicas_train_one_model_on_audio_of_their_own(
+    tmp_path: Path, train_stage: Callable[[Replicas, Path], Result]
+) -> None:
     noise = np.random.default_rng(0).normal(0, 3000, 64000).astype(np.int16)
     (tmp_path / "audio").mkdir()
     words = np.zeros((1, 2), np.int32)
     AudioChunk(noise, np.array([64000]), np.zeros(1, np.int32), ["a"], words).save(tmp_path / "audio" / "0000.npz")
-    first, second = together(_train_vae, tmp_path)
+    first, second = together(train_stage, tmp_path)
     assert first["step"] == second["step"] == 3
     assert torch.equal(first["weight"], second["weight"])
     assert not torch.equal(first["drawn"], second["drawn"])
-    assert first["files"] == ["log.jsonl", "state.pt", "vae.pt"]
+    assert [name for name in first["files"] if name != "critics.pt"] == ["log.jsonl", "state.pt", "vae.pt"]
     assert second["files"] == []
 
 
