@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import json
 import random
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -25,6 +24,7 @@ from tqdm import tqdm
 
 from benchmarks.recognition import Aligner
 from benchmarks.word_times import SENTENCES
+from realtime_tts.bench.report import figure, table, write_json
 from realtime_tts.bench.server_process import running_server
 from training.speech_metrics import jumps_at
 
@@ -179,10 +179,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with running_server() as server:
         figures = measure(server.url.replace("http", "ws"), arguments.holds, arguments.seed)
-    for name, value in figures.items():
-        print(f"{name:24} {value:10.3f}")
+    print(table(["figure", "value"], [[name, figure(value)] for name, value in figures.items()]))
     if arguments.json:
-        arguments.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
+        write_json(arguments.json, figures)
 
 
 if __name__ == "__main__":

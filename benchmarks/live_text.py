@@ -24,6 +24,7 @@ from tqdm import tqdm
 from websockets.asyncio.client import ClientConnection
 
 from realtime_tts.bench.native_stream import HEADER, TERMINAL, open_stream
+from realtime_tts.bench.report import figure, table, write_json
 from realtime_tts.bench.server_process import running_server
 from realtime_tts.bench.texts import tokens
 
@@ -34,40 +35,7 @@ MAKING_S = 0.15  # from received text to a packet made from it
 AUDIBLE_S = 0.06  # a gap that a listener may notice
 LISTEN_S = 2.0  # after the last token
 STAGGER_S = 0.7  # between the starts of concurrent listeners
-REPLIES = (
-    "Sure, I can help you with that. What is the number on your order?",
-    "Your table is booked for four people at half past seven, and they will keep it for fifteen minutes.",
-    "Of course! Let me check that for you, it should only take a moment.",
-    "The next train to the city leaves in ten minutes from platform 4, and it takes about an hour.",
-    "I found three hotels near the station that have a free room tonight, the cheapest one costs $85.",
-    "That is a good question, and the answer depends on how much time you have.",
-    "It looks like your package left the warehouse on Monday morning and should arrive before the end of the week.",
-    "Okay, I have changed your appointment to Thursday at 3:30 in the afternoon. Is there anything else?",
-    "Unfortunately the doctor has no time before Friday, but I can put you on the list for an earlier day.",
-    "The weather will be mostly sunny tomorrow with a light wind from the west, so you will not need an umbrella.",
-    "You can pick it up at the shop on the corner, which is open until nine.",
-    "Thank you for waiting. I have spoken with my colleague, and she says that the money will be back in five days.",
-    "I am sorry to hear that. Could you tell me what you see on the screen right now?",
-    "There are two ways to do this, and the first one is a little faster than the other.",
-    "Please turn the device off, wait for about 30 seconds, and then turn it on again.",
-    "Yes, you can bring a small bag with you as long as it fits under the seat in front of you.",
-    "Great choice! Would you like to add a drink or something sweet to your order before I send it off?",
-    "According to our notes you moved to a new address in March, so the letter may have gone to the old one.",
-    "I would suggest the blue one because it is lighter and keeps the water warm for a longer time.",
-    "The museum opens at ten in the morning and closes at six, except on Mondays when it is closed all day.",
-    "Before we go on, let me make sure that I understood you correctly.",
-    "We have received your payment of 120 dollars, and you will get a receipt by mail within the next hour.",
-    "To change your password, open the settings, choose your account, and follow the steps on the screen.",
-    "No problem at all. I will call you back as soon as the driver has told me where he is.",
-    "The fastest way to get there is to take the second road on the left and follow the river for two miles.",
-    "Well, it depends. If you leave now you will be there by noon, but the traffic is heavy at this time of day.",
-    "I have added milk, bread and a dozen eggs to your list, and I put the apples at the top.",
-    "Your flight has been moved to gate 22 and will leave about twenty minutes later than planned.",
-    "Let us start with something simple and see how it goes, then we can always try the harder ones later on.",
-    "The meeting is set for nine o'clock on Wednesday and I have sent an invitation to everybody on the team.",
-    "Hello and welcome back! Shall we go on where we stopped last time or would you like to begin with a new story?",
-    "If the light is still red after a minute, hold the button down until you hear a short sound.",
-)
+REPLIES = (Path(__file__).parent / "replies.txt").read_text(encoding="utf-8").splitlines()
 
 
 @dataclass
@@ -197,18 +165,22 @@ def summary(turns: list[Turn]) -> list[dict[str, Any]]:
     return rows
 
 
-def print_report(rows: list[dict[str, Any]]) -> None:
-    print("first packet, ms after the first token; gaps after it that the text did not cause, and waits that it did")
-    print(
-        f"{'tokens/s':>8} {'mode':<7} {'turns':>5} {'p50':>6} {'max':>6}   turns with gaps (longest)   waits p50 / max"
+def report(rows: list[dict[str, Any]]) -> str:
+    """Return the table; gaps are those that the text did not cause, waits those that it did."""
+    header = [
+        "tokens/s",
+        "mode",
+        "turns",
+        "first packet p50 ms",
+        "max",
+        "turns with gaps",
+        "longest ms",
+        "waits p50 ms",
+    ]
+    return table(
+        [*header, "max"],
+        [[value if isinstance(value, str) else figure(value) for value in row.values()] for row in rows],
     )
-    for row in rows:
-        gaps = f"{row['turns_with_audible_gaps']} ({row['longest_gap_ms']:.0f} ms)"
-        waits = f"{row['text_wait_ms_p50']:.0f} / {row['text_wait_ms_max']:.0f} ms"
-        print(
-            f"{row['rate']:8g} {row['mode']:<7} {row['turns']:5d} {row['first_packet_ms_p50']:6.0f} "
-            f"{row['first_packet_ms_max']:6.0f}   {gaps:<27} {waits}"
-        )
 
 
 def main() -> None:
@@ -217,9 +189,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=len(REPLIES), help=f"at each rate (default {len(REPLIES)})")
     parser.add_argument("--streams", type=int, default=1, help="listeners at the same time (default 1)")
     parser.add_argument("--url", help="of a running server's /v1/stream; without it one is started, with --serve")
-    parser.add_argument(
-        "--serve", nargs=argparse.REMAINDER, default=[], help="flags for the server that is started; last"
-    )
+    parser.add_argument("--serve", nargs=argparse.REMAINDER, default=[], help="flags for the server; last")
     parser.add_argument("--json", type=Path, help="write the raw figures here")
     arguments = parser.parse_args()
     if arguments.url:
@@ -228,9 +198,9 @@ def main() -> None:
         with running_server(*arguments.serve) as server:
             turns = asyncio.run(measure(server.stream_url, arguments.rates, arguments.texts, arguments.streams))
     rows = summary(turns)
-    print_report(rows)
+    print(report(rows))
     if arguments.json:
-        arguments.json.write_text(json.dumps(rows) + "\n", encoding="utf-8")
+        write_json(arguments.json, rows)
 
 
 if __name__ == "__main__":

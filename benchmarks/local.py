@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import platform
-import re
 import signal
 import statistics
 import subprocess
@@ -25,6 +23,7 @@ from typing import Any
 from tqdm import tqdm
 
 from realtime_tts.bench.native_stream import open_stream, speak
+from realtime_tts.bench.report import write_json
 from realtime_tts.bench.server_process import RunningServer, running_server, wait_until_ready
 from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.texts import LONG_TEXT, SENTENCES
@@ -65,8 +64,8 @@ async def parallel_streams(url: str, num_streams: int) -> list[Heard]:
     return list(await asyncio.gather(*(one(i) for i in range(num_streams))))
 
 
-async def barge_ins(url: str, server: RunningServer, count: int) -> list[dict[str, float]]:
-    """Cancel in mid-speech: how long packets still arrive, and when the KV blocks are free again."""
+async def barge_ins(url: str, count: int) -> list[dict[str, float]]:
+    """Cancel in mid-speech: how long packets still arrive, and when the cancel is acknowledged."""
     results = []
     socket = await open_stream(url)
     for i in tqdm(range(count), desc="barge-in"):
@@ -74,8 +73,6 @@ async def barge_ins(url: str, server: RunningServer, count: int) -> list[dict[st
         assert spoken.cancelled_at_s is not None
         acknowledged_ms = (spoken.ended_s - spoken.cancelled_at_s) * 1000
         results.append({"last_packet_ms": spoken.after_cancel_ms, "acknowledged_ms": acknowledged_ms})
-        await asyncio.sleep(0.7)  # the worker's next heartbeat
-        results[-1]["running_after"] = metric(server.get("/metrics"), "running")
     await socket.close()
     return results
 
@@ -102,12 +99,6 @@ def memory_mib(server: RunningServer) -> dict[str, float]:
     pages = {pid: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in (server.pid, *server.worker_pids)}
     mib = {pid: number * os.sysconf("SC_PAGE_SIZE") / 2**20 for pid, number in pages.items()}
     return {"gateway": mib.pop(server.pid), "workers": sum(mib.values())}
-
-
-def metric(text: str, word: str) -> float:
-    """The value of the first engine gauge whose name holds `word`."""
-    match = re.search(rf"^realtime_tts_engine\w*{word}\w*(?:{{[^}}]*}})? ([0-9.e+]+)$", text, re.M)
-    return float(match.group(1)) if match else float("nan")
 
 
 def engine_rtf() -> dict[str, float]:
@@ -145,7 +136,7 @@ def measure(num_parallel: int) -> dict[str, Any]:
                 "longest_stall_ms": max(s.playback(0.0).longest_stall_s for s in spoken) * 1000,
                 "first_packet_ms_max": max(1000 * s.first_s for s in spoken),
             }
-        report["barge_in"] = asyncio.run(barge_ins(server.stream_url, server, 6))
+        report["barge_in"] = asyncio.run(barge_ins(server.stream_url, 6))
         report["loaded_memory_mib"] = memory_mib(server)
         report["crash"] = asyncio.run(crash(server.stream_url, server))
     return report
@@ -172,8 +163,7 @@ def print_report(report: dict[str, Any]) -> None:
         ("worker killed → client told", f"{crash['told_ms']:.0f} ms; ready again after {crash['ready_again_s']:.1f} s")
     )
     width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        print(f"{name:<{width}}  {value}")
+    print("\n".join(f"{name:<{width}}  {value}" for name, value in rows))
 
 
 def main() -> None:
@@ -184,7 +174,7 @@ def main() -> None:
     report = measure(arguments.parallel)
     print_report(report)
     if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+        write_json(arguments.json, report)
 
 
 if __name__ == "__main__":

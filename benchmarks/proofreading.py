@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
-import json
 import random
 import re
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from benchmarks.intelligibility import held_out
+from realtime_tts.bench.report import figure, table, write_json
 from realtime_tts.contract import frames
 from realtime_tts.contract.location import STARTER_VOICE, local_directory
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
@@ -179,10 +179,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures here")
     arguments = parser.parse_args()
     figures = measure(arguments.texts, arguments.step_ms / 1000, arguments.seed, () if arguments.right else KINDS)
-    for name, value in figures.items():
-        print(f"{name:32} {value:8.0f}")
+    print(table(["figure", "value"], [[name, figure(value)] for name, value in figures.items()]))
     if arguments.json:
-        arguments.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
+        write_json(arguments.json, figures)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import jiwer
 import numpy as np
 import soxr
 from num2words import num2words
@@ -109,13 +110,8 @@ def plain_words(text: str) -> str:
 
 def count_errors(reference: str, transcript: str) -> tuple[int, int]:
     """(wrong words: the fewest that must be put in, left out or changed, words of the reference)."""
-    said, heard = plain_words(reference).split(), plain_words(transcript).split()
-    row = list(range(len(heard) + 1))
-    for count, word in enumerate(said, start=1):
-        before, row[0] = row[0], count
-        for place, other in enumerate(heard, start=1):
-            before, row[place] = row[place], min(row[place] + 1, row[place - 1] + 1, before + (word != other))
-    return row[-1], len(said)
+    found = jiwer.process_words(plain_words(reference), plain_words(transcript))
+    return found.substitutions + found.deletions + found.insertions, sum(map(len, found.references))
 
 
 def word_error_rate(references: Sequence[str], transcripts: Sequence[str]) -> float:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.recognition import Aligner
+from realtime_tts.bench.report import figure, table, write_json
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.location import local_directory
@@ -165,15 +165,6 @@ def measure(loaded: LoadedModel, texts: list[str], modes: list[str]) -> list[dic
     return rows
 
 
-def print_report(rows: list[dict[str, Any]]) -> None:
-    print(f"{'mode':<10} {'voice':<6} {'words':>6} {'p50 ms':>7} {'p95 ms':>7} {'median':>7} {'lost':>5}")
-    for row in rows:
-        print(
-            f"{row['mode']:<10} {row['voice']:<6} {row['words']:6d} {row['p50_ms']:7.0f} {row['p95_ms']:7.0f} "
-            f"{row['median_ms']:+7.0f} {row['not_aligned']:5d}"
-        )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="starter-voice")
@@ -187,9 +178,15 @@ def main() -> None:
     lines = SENTENCES.read_text(encoding="utf-8").splitlines()
     texts = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     rows = measure(loaded, texts[arguments.skip :][: arguments.sentences], arguments.modes)
-    print_report(rows)
+    columns = ["mode", "voice", "words", "not_aligned", "p50_ms", "p95_ms", "median_ms"]
+    print(
+        table(
+            columns,
+            [[str(row[name]) if name in columns[:4] else figure(row[name]) for name in columns] for row in rows],
+        )
+    )
     if arguments.json:
-        arguments.json.write_text(json.dumps({"rows": rows}) + "\n", encoding="utf-8")
+        write_json(arguments.json, {"rows": rows})
 
 
 if __name__ == "__main__":

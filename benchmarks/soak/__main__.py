@@ -11,50 +11,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import signal
 import sys
 import tempfile
 from pathlib import Path
 
-from tqdm import tqdm
-
-from benchmarks.soak.campaign import Campaign, Options, Result
+from benchmarks.soak.campaign import Campaign, Options
 from benchmarks.soak.figures import Verdict
-from benchmarks.soak.report import as_markdown, make_report
+from benchmarks.soak.report import as_json, as_markdown, rows
+from realtime_tts.bench.report import write_json
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0, help="of chaos (default 30)")
-    parser.add_argument(
-        "--quiet-s", type=float, help="of load without chaos before it (default: a tenth, 30 s at least)"
-    )
+    parser.add_argument("--quiet-s", type=float, help="of load before it (default: a tenth, 30 s at least)")
     parser.add_argument("--rate", type=float, help="turns a second (default: 0.8 of the measured capacity)")
     parser.add_argument("--fake", action="store_true", help="a worker without a model (needs the repository's tests)")
     parser.add_argument("--fault-every-s", type=float, help="distance of faults (default: as fits, a minute at most)")
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (default 1)")
-    parser.add_argument(
-        "--out", type=Path, default=Path("soak"), help="path of the report's files without their ending"
-    )
+    parser.add_argument("--out", type=Path, default=Path("soak"), help="path of the report's files without ending")
     return parser.parse_args()
-
-
-def run(options: Options) -> Result:
-    """The campaign behind a progress bar."""
-    totals = {"calibrate": options.calibrate_s, "quiet": options.quiet_s, "chaos": options.duration_s}
-    done = dict.fromkeys(totals, 0.0)
-    with (
-        tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as directory,
-        tqdm(total=round(sum(totals.values())), unit="s") as bar,
-    ):
-
-        def progress(phase: str, seconds: float) -> None:
-            bar.set_description(phase, refresh=False)
-            done[phase] = min(max(done[phase], seconds), totals[phase])
-            bar.update(round(sum(done.values())) - bar.n)
-
-        return asyncio.run(Campaign(options, Path(directory), progress).run())
 
 
 def main() -> None:
@@ -69,15 +46,16 @@ def main() -> None:
         seed=given.seed,
     )
     try:
-        result = run(options)
+        with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as directory:
+            result = asyncio.run(Campaign(options, Path(directory)).run())
     except KeyboardInterrupt:
         sys.exit("stopped; all processes are ended")
-    report = make_report(result)
-    given.out.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n")
-    given.out.with_suffix(".md").write_text(as_markdown(report) + "\n")
-    print(as_markdown(report))
-    print("\n".join(report["problems"][:20] + report["leftovers"]))
-    sys.exit(int(Verdict.FAIL.value in report["verdicts"].values()))
+    found = rows(result)
+    write_json(given.out.with_suffix(".json"), as_json(result, found))
+    given.out.with_suffix(".md").write_text(as_markdown(found) + "\n")
+    print(as_markdown(found))
+    print("\n".join(result.problems[:20] + result.leftovers))
+    sys.exit(any(verdict is Verdict.FAIL for *_, verdict in found))
 
 
 if __name__ == "__main__":

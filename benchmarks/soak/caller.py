@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from benchmarks.soak.account import History, Outcome, Record
 from benchmarks.soak.plan import Kind, Turn
-from realtime_tts.bench.native_stream import HEADER, TERMINAL
+from realtime_tts.bench.native_stream import HEADER, TERMINAL, code_of
 
 LIMIT_S = 120.0  # for one attempt; a longer one counts as hung
 OPEN_S = 20.0
@@ -76,7 +76,7 @@ class Caller:
         except TimeoutError:
             self._record.detail = f"no end within {LIMIT_S:.0f} s"
         except InvalidStatus as error:
-            self._refused(error)
+            self._record.outcome, self._record.code = Outcome.REFUSED, code_of(error)
         except (OSError, InvalidHandshake, EOFError) as error:
             self._record.outcome, self._record.detail = Outcome.UNREACHED, type(error).__name__
         except ConnectionClosed as error:
@@ -133,14 +133,10 @@ class Caller:
                 self._socket.transport.abort()
             await asyncio.wait_for(self._socket.close(), 3)
 
-    def _refused(self, error: InvalidStatus) -> None:
-        self._record.outcome, self._record.code = Outcome.REFUSED, _code_of(error)
-
     def _closed(self, error: ConnectionClosed) -> None:
         """The connection ended before the context did: find out why."""
         record, now = self._record, self._clock()
-        code = error.rcvd.code if error.rcvd is not None else 1006
-        reason = error.rcvd.reason if error.rcvd is not None else ""
+        code, reason = (error.rcvd.code, error.rcvd.reason) if error.rcvd is not None else (1006, "")
         record.detail = f"closed with {code} {reason}".strip()
         if record.is_over:
             return
@@ -153,7 +149,7 @@ class Caller:
         elif self._kind is Kind.BAD and reason == "too_many_errors" and record.accepted_s is None:
             record.outcome = Outcome.LEFT
 
-    # ---- what he says --------------------------------------------------------------------------------------------
+    # ---- what it sends -----------------------------------------------------------------------------------------------
 
     async def _send(self, type: str, **fields: Any) -> None:  # noqa: A002 - the protocol's own name
         await self._socket.send(json.dumps({"type": type, **fields}))
@@ -195,7 +191,7 @@ class Caller:
                 self._is_away = True
                 self._socket.transport.abort()
 
-    # ---- what he hears -------------------------------------------------------------------------------------------
+    # ---- what it receives --------------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
         """Receive until the terminal message and a moment after it.
@@ -269,9 +265,8 @@ class Caller:
                     record.outcome = Outcome.SESSION_GONE
                     return
                 if now - dropped_s > COME_BACK_S:
-                    record.outcome, record.detail = Outcome.LOST, f"could not come back: {_code_of(error)}"
-                    if _code_of(error) == "overloaded":
-                        record.outcome = Outcome.LEFT
+                    record.outcome = Outcome.LEFT if code_of(error) == "overloaded" else Outcome.LOST
+                    record.detail = f"could not come back: {code_of(error)}"
                     return
                 await asyncio.sleep(0.5)
         known = {record.context_id: record.next_sequence - 1}
@@ -291,12 +286,3 @@ class Caller:
                 return
         states = {context["context_id"]: context for context in message["contexts"]}
         await self._write_rest(states.get(record.context_id))
-
-
-def _code_of(error: Exception) -> str:
-    """The code of a refused handshake, or what kind of error it was."""
-    if isinstance(error, InvalidStatus):
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            return str(json.loads(error.response.body or b"")["code"])
-        return f"status {error.response.status_code}"
-    return type(error).__name__

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.soak.account import History, Outage, Record, problems
-from benchmarks.soak.load import MAX_IN_FLIGHT, LoadMaker, Progress
+from benchmarks.soak.load import MAX_IN_FLIGHT, LoadMaker
 from benchmarks.soak.plan import FAULTS_UNTIL, MIX, QUIET_MIX, Fault, FaultKind, plan_faults, plan_turns
 from benchmarks.soak.process import Sample, ServerUnderTest
 
@@ -79,12 +78,12 @@ class Campaign:
         directory: empty, short and ours; the server's temporary directory and its log lie in it.
     """
 
-    def __init__(self, options: Options, directory: Path, progress: Progress = lambda phase, seconds: None) -> None:
+    def __init__(self, options: Options, directory: Path) -> None:
         self._options = options
         self._rng = random.Random(options.seed)
         self._server = ServerUnderTest(directory, fake=options.fake, settings=options.settings)
         self.result = Result(options)
-        self._load_maker = LoadMaker(self._server, self.result.history, self._rng, progress)
+        self._load_maker = LoadMaker(self._server, self.result.history, self._rng)
         self.clock = self._load_maker.clock
 
     async def run(self) -> Result:
@@ -110,12 +109,15 @@ class Campaign:
     async def _all_phases(self) -> None:
         options, result = self._options, self.result
         result.rate_hz = options.rate_hz or await self._load_maker.calibrated_rate(options.calibrate_s)
-        async with self._sampling():
+        sampling = asyncio.create_task(self._sample())
+        try:
             quiet = plan_turns(self._rng, result.rate_hz, options.quiet_s, QUIET_MIX)
             await self._load_maker.load("quiet", quiet, options.quiet_s, result.quiet_records)
             baseline = await self._settled(None)
             await self._chaos()
             result.leftovers += left_over(baseline, await self._settled(baseline))
+        finally:
+            sampling.cancel()
         await self._stop()
 
     async def _chaos(self) -> None:
@@ -183,16 +185,6 @@ class Campaign:
         self.result.problems.append("a worker has outlived its killed gateway by more than 10 s")
 
     # ---- what is left --------------------------------------------------------------------------------------------
-
-    @contextlib.asynccontextmanager
-    async def _sampling(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._sample())
-        try:
-            yield
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
     async def _sample(self) -> None:
         result = self.result

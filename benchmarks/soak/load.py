@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+
+from tqdm import tqdm
 
 from benchmarks.soak.account import History, Outcome, Record
 from benchmarks.soak.caller import Caller
@@ -20,8 +22,6 @@ CALIBRATING_CALLERS = 32
 RAMP_S = 8.0  # until all of them are there; from then on it counts
 REFUSED_S = 1.0  # delay of a retry after a refusal, as the server asks
 
-Progress = Callable[[str, float], None]  # phase and seconds of it that are over
-
 
 class LoadMaker:
     """Starter of clients for turns, with their records.
@@ -31,8 +31,8 @@ class LoadMaker:
         capacity: seconds of audio a second, once it was measured.
     """
 
-    def __init__(self, server: ServerUnderTest, history: History, rng: random.Random, progress: Progress) -> None:
-        self._server, self._history, self._rng, self._progress = server, history, rng, progress
+    def __init__(self, server: ServerUnderTest, history: History, rng: random.Random) -> None:
+        self._server, self._history, self._rng = server, history, rng
         self._start = time.monotonic()
         self._calls: set[asyncio.Task[None]] = set()
         self.num_not_sent = 0
@@ -48,7 +48,7 @@ class LoadMaker:
 
     async def calibrated_rate(self, duration_s: float) -> float:
         """Turns a second at `LOAD` of what a server gives that is asked for more: it lets in as many as it can."""
-        turns = iter(plan_turns(self._rng, 50.0, 60.0 + duration_s, QUIET_MIX))
+        turns = iter(tqdm(plan_turns(self._rng, 50.0, 60.0 + duration_s, QUIET_MIX), desc="calibrate"))
         begun = self.clock()
         end, counted_from = begun + duration_s, begun + RAMP_S
         spoken: list[Record] = []
@@ -59,7 +59,6 @@ class LoadMaker:
                 turn = next(turns)
                 record = Record(turn.index, 0, turn.kind, self.clock())
                 await Caller(self._server.stream_url, turn, record, self._history, self.clock, plain=True).call()
-                self._progress("calibrate", self.clock() - begun)
                 if record.outcome is Outcome.REFUSED:
                     await asyncio.sleep(REFUSED_S)
                 elif counted_from <= record.ended_s < end:
@@ -75,26 +74,16 @@ class LoadMaker:
     async def load(self, phase: str, turns: Sequence[Turn], duration_s: float, records: list[Record]) -> None:
         """Open loop: each turn at its time, whatever became of those before. Returns when the last one is over."""
         begun = self.clock()
-        ticker = asyncio.create_task(self._tick(phase, begun))
-        try:
-            for turn in turns:
-                await asyncio.sleep(max(0.0, begun + turn.at_s - self.clock()))
-                if len(self._calls) >= MAX_IN_FLIGHT:
-                    self.num_not_sent += 1
-                    continue
-                call = asyncio.create_task(self._have_spoken(turn, records))
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
-            await asyncio.sleep(max(0.0, begun + duration_s - self.clock()))
-            if self._calls:
-                await asyncio.gather(*self._calls)
-        finally:
-            ticker.cancel()
-
-    async def _tick(self, phase: str, begun: float) -> None:
-        while True:
-            self._progress(phase, self.clock() - begun)
-            await asyncio.sleep(1.0)
+        for turn in tqdm(turns, desc=phase):
+            await asyncio.sleep(max(0.0, begun + turn.at_s - self.clock()))
+            if len(self._calls) >= MAX_IN_FLIGHT:
+                self.num_not_sent += 1
+                continue
+            call = asyncio.create_task(self._have_spoken(turn, records))
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
+        await asyncio.sleep(max(0.0, begun + duration_s - self.clock()))
+        await asyncio.gather(*self._calls)
 
     async def _have_spoken(self, turn: Turn, records: list[Record]) -> None:
         """A turn, asked again when its server or worker was lost."""

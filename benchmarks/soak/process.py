@@ -11,12 +11,12 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from realtime_tts.bench.server_process import free_port, is_ready
+from realtime_tts.bench.usage import children, text_getter
 
 READY_S, DRAINED_S, GONE_S = 180.0, 90.0, 10.0
 POLL_S = 0.1
@@ -101,12 +101,10 @@ class ServerUnderTest:
     @property
     def worker_pid(self) -> int | None:
         """The worker that lives now, if any."""
-        with contextlib.suppress(OSError):
-            for pid in map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()):
-                if self._is_worker(pid):
-                    self._seen_workers.add(pid)
-                    return pid
-        return None
+        pid = next(filter(self._is_worker, children(self.pid)), None)
+        if pid is not None:
+            self._seen_workers.add(pid)
+        return pid
 
     def living_workers(self) -> list[int]:
         """Return all of this campaign's workers that still run, with any parent."""
@@ -180,12 +178,10 @@ class ServerUnderTest:
 
     def worker_kept_mib(self) -> float | None:
         """Return the worker's kept memory from the gateway's metrics; None: no such figure, or no answer."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as response:
-                found = _KEPT.search(response.read().decode())
-        except OSError:
-            return None
-        return float(found[1]) / 2**20 or None if found else None
+        with contextlib.suppress(OSError):
+            if found := _KEPT.search(text_getter(self.stream_url)("/metrics")):
+                return float(found[1]) / 2**20 or None
+        return None
 
     def temporary_files(self) -> list[str]:
         return sorted(name for name in os.listdir(self.temporary) if not name.startswith(_TORCH_CACHE))

@@ -1,7 +1,8 @@
-"""A campaign's result: JSON for programs, a table for people."""
+"""A campaign's result: a table for people, and every figure for programs."""
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import statistics
 from collections import Counter
@@ -13,7 +14,6 @@ from benchmarks.soak.campaign import Result
 from benchmarks.soak.figures import (
     MAX_RATIO,
     MAX_SLOPE_MB_PER_H,
-    Estimate,
     Verdict,
     judge_ratio,
     judge_slope,
@@ -22,6 +22,61 @@ from benchmarks.soak.figures import (
     p95_ratio,
 )
 from benchmarks.soak.plan import Kind
+
+Row = tuple[str, str, str, Verdict | None]  # subject, measured, wanted, verdict
+
+
+def rows(result: Result) -> list[Row]:
+    """Return the rows of the table in docs/lab/soak.md."""
+    records, history = result.records, result.history
+    quiet, chaos = latencies_ms(result.quiet_records, result), latencies_ms(records, result)
+    ratio = p95_ratio(chaos, quiet, result.options.seed)
+    accepted = sum(record.accepted_s is not None for record in records)
+    faults = Counter(outage.kind.value for outage in history.outages)
+    capacity = f"; capacity {result.capacity:.1f} s of audio a second" if result.capacity else ""
+    undisturbed_s = max((outage.end_s or result.chaos_s for outage in history.outages), default=result.chaos_s)
+    found: list[Row] = [
+        ("worker", "fake" if result.options.fake else "real", "", None),
+        ("load average", f"{statistics.median(result.load_average or [0.0]):.1f}", "", None),
+        ("load", f"{result.rate_hz:.2f} turns a second{capacity}", "", None),
+        ("turns, attempts, accepted", f"{len({r.turn for r in records})}, {len(records)}, {accepted}", "", None),
+        ("faults", ", ".join(f"{count} × {kind}" for kind, count in faults.items()) or "none", "", None),
+        ("normal turns spoken in the end", f"{100 * _served(records):.1f} %", "", None),
+        ("every context accounted for", f"{len(result.problems)} problems", "0", _none_of(result.problems)),
+        ("nothing left over", "; ".join(result.leftovers) or "nothing", "nothing", _none_of(result.leftovers)),
+    ]
+    for name, samples in result.samples.items():
+        slope = memory_slope([sample for sample in samples if sample.at_s >= undisturbed_s])
+        measured = f"{slope} MB/h" if slope else "too short to say"
+        found.append((f"memory of the {name}", measured, f"< {MAX_SLOPE_MB_PER_H:g} MB/h", judge_slope(slope)))
+    measured = f"p95 {p95(chaos):.0f} ms of {len(chaos)}, quiet {p95(quiet):.0f} ms of {len(quiet)}: "
+    measured += f"{ratio} ×" if ratio else "too few to say"
+    return [*found, ("first packet under chaos", measured, f"≤ {MAX_RATIO:g} ×", judge_ratio(ratio))]
+
+
+def as_markdown(found: Sequence[Row]) -> str:
+    lines = [
+        f"| {subject} | {measured} | {wanted} | {_text(verdict)} |" for subject, measured, wanted, verdict in found
+    ]
+    return "\n".join(["| | measured | wanted | |", "|---|---|---|---|", *lines])
+
+
+def as_json(result: Result, found: Sequence[Row]) -> dict[str, Any]:
+    """Return the rows, the outcomes of all attempts by the client's kind, and the raw result but for its samples."""
+    return {
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "options": dataclasses.asdict(dataclasses.replace(result.options, faults=None)),
+        "rows": [[subject, measured, wanted, _text(verdict)] for subject, measured, wanted, verdict in found],
+        "outcomes": {kind.value: _outcomes(result.records, kind) for kind in Kind},
+        "faults": [vars(outage) | {"kind": outage.kind.value} for outage in result.history.outages],
+        "first_packet_ms": {
+            "quiet": latencies_ms(result.quiet_records, result),
+            "chaos": latencies_ms(result.records, result),
+        },
+        "client_lag_ms_p95": 1000 * p95(result.lag_s),
+        "problems": result.problems,
+        "leftovers": result.leftovers,
+    }
 
 
 def latencies_ms(records: Sequence[Record], result: Result) -> list[float]:
@@ -35,97 +90,21 @@ def latencies_ms(records: Sequence[Record], result: Result) -> list[float]:
     ]
 
 
-def make_report(result: Result) -> dict[str, Any]:
-    """All figures and verdicts, ready for JSON."""
-    quiet, chaos = latencies_ms(result.quiet_records, result), latencies_ms(result.records, result)
-    ratio = p95_ratio(chaos, quiet, result.options.seed)
-    undisturbed_s = max((outage.end_s or result.chaos_s for outage in result.history.outages), default=result.chaos_s)
-    slopes = {
-        name: memory_slope([sample for sample in samples if sample.at_s >= undisturbed_s])
-        for name, samples in result.samples.items()
-    }
-    accounted = Verdict.FAIL if result.problems else Verdict.PASS
-    verdicts = {
-        "every context accounted for": accounted,
-        "nothing left over": Verdict.FAIL if result.leftovers else Verdict.PASS,
-        **{f"memory of the {name}": judge_slope(slope) for name, slope in slopes.items()},
-        "first packet under chaos": judge_ratio(ratio),
-    }
-    return {
-        "machine": f"{platform.machine()}, Python {platform.python_version()}",
-        "load_average": {
-            "p50": statistics.median(result.load_average or [0.0]),
-            "max": max(result.load_average, default=0.0),
-        },
-        "worker": "fake" if result.options.fake else "real",
-        "minutes": result.options.minutes,
-        "seed": result.options.seed,
-        "capacity_audio_s_per_s": result.capacity,
-        "rate_hz": result.rate_hz,
-        "turns": len({record.turn for record in result.records}),
-        "attempts": len(result.records),
-        "accepted": sum(record.accepted_s is not None for record in result.records),
-        "not_sent": result.num_not_sent,
-        "served_in_the_end": _served(result.records),
-        "outcomes": {kind.value: _outcomes(result.records, kind) for kind in Kind},
-        "faults": [vars(outage) | {"kind": outage.kind.value} for outage in result.history.outages],
-        "first_packet_ms": {
-            name: {"count": len(values), "p50": statistics.median(values) if values else None, "p95": p95(values)}
-            for name, values in (("quiet", quiet), ("chaos", chaos))
-        },
-        "p95_ratio": vars(ratio) if ratio else None,
-        "memory_slope_mb_per_h": {name: vars(slope) if slope else None for name, slope in slopes.items()},
-        "client_lag_ms_p95": 1000 * p95(result.lag_s),
-        "problems": result.problems,
-        "leftovers": result.leftovers,
-        "verdicts": {name: verdict.value for name, verdict in verdicts.items()},
-    }
+def _none_of(found: Sequence[str]) -> Verdict:
+    return Verdict.FAIL if found else Verdict.PASS
+
+
+def _text(verdict: Verdict | None) -> str:
+    return verdict.value if verdict else ""
 
 
 def _outcomes(records: Sequence[Record], kind: Kind) -> dict[str, int]:
-    names = (
-        f"{record.outcome.value}, {record.code}" if record.code else record.outcome.value
-        for record in records
-        if record.kind is kind
-    )
-    return dict(Counter(names).most_common())
+    mine = [record for record in records if record.kind is kind]
+    return dict(Counter(", ".join(filter(None, (record.outcome.value, record.code))) for record in mine).most_common())
 
 
 def _served(records: Sequence[Record]) -> float:
-    """Share of the honest turns that were spoken to their end, with however many questions."""
+    """Return the share of the honest turns that were spoken to their end, after any number of attempts."""
     first = [record for record in records if record.attempt == 0 and record.kind is Kind.HONEST]
     done = {record.turn for record in records if record.outcome is Outcome.DONE}
     return sum(record.turn in done for record in first) / max(1, len(first))
-
-
-def as_markdown(report: dict[str, Any]) -> str:
-    """The table that belongs into docs/lab/soak.md."""
-    first, verdicts = report["first_packet_ms"], report["verdicts"]
-    faults = Counter(fault["kind"] for fault in report["faults"])
-    capacity = report["capacity_audio_s_per_s"]
-    load = f"{report['rate_hz']:.2f} turns a second"
-    if capacity:
-        load += f"; capacity {capacity:.1f} s of audio a second"
-    rows = [
-        ("load", load, "", ""),
-        ("turns, attempts, accepted", f"{report['turns']}, {report['attempts']}, {report['accepted']}", "", ""),
-        ("faults", ", ".join(f"{count} × {kind}" for kind, count in faults.items()) or "none", "", ""),
-        ("honest turns spoken in the end", f"{100 * report['served_in_the_end']:.1f} %", "", ""),
-        _row("every context accounted for", f"{len(report['problems'])} problems", "0", verdicts),
-        _row("nothing left over", "; ".join(report["leftovers"]) or "nothing", "nothing", verdicts),
-    ]
-    for name, slope in report["memory_slope_mb_per_h"].items():
-        shown = f"{Estimate(**slope)} MB/h" if slope else "too short to say"
-        rows.append(_row(f"memory of the {name}", shown, f"< {MAX_SLOPE_MB_PER_H:g} MB/h", verdicts))
-    ratio = f"{Estimate(**report['p95_ratio'])} ×" if report["p95_ratio"] else "too few to say"
-    shown = f"p95 {first['chaos']['p95']:.0f} ms of {first['chaos']['count']}, quiet {first['quiet']['p95']:.0f} ms of "
-    shown += f"{first['quiet']['count']}: {ratio}"
-    rows.append(_row("first packet under chaos", shown, f"≤ {MAX_RATIO:g} ×", verdicts))
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    title = f"{report['worker']} worker, {report['minutes']:g} minutes, seed {report['seed']}, load average "
-    title += f"{report['load_average']['p50']:.1f}"
-    return "\n".join([f"| {title} | measured | wanted | |", "|---|---|---|---|", *lines])
-
-
-def _row(name: str, measured: str, wanted: str, verdicts: dict[str, str]) -> tuple[str, str, str, str]:
-    return name, measured, wanted, verdicts[name]
