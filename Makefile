@@ -60,7 +60,7 @@ test-clients: $(VENV)/.dev $(CLIENTS_READY) ## clients of other services against
 test-livekit-suite: $(VENV)/.dev $(AGENTS_VENV)/.agents ## LiveKit's tests of speech plugins against this plugin; clones them
 	clone=$$(mktemp -d) && trap 'rm -rf '$$clone EXIT && git clone -q --depth 1 --branch livekit-agents@$$($(AGENTS_VENV)/bin/python \
 	  -c 'import livekit.agents; print(livekit.agents.__version__)') https://github.com/livekit/agents $$clone && \
-	  SERVER_PYTHON=$(abspath $(BIN)/python) $(AGENTS_VENV)/bin/python -m benchmarks.livekit_suite $$clone $(ARGS)
+	  SERVER_PYTHON=$(abspath $(BIN)/python) $(AGENTS_VENV)/bin/python -m tests.agents.livekit_suite $$clone $(ARGS)
 
 test-ray: $(VENV)/.dev $(RAY_VENV)/.ray ## Ray Serve replicas that start, stop and fail under load, in a separate environment
 	RAY_PYTHON=$(abspath $(RAY_VENV)/bin/python) $(BIN)/python -m pytest tests/deploy/test_deploy_ray.py -m slow --timeout 600 $(ARGS)

@@ -28,6 +28,7 @@ from websockets.asyncio.client import connect
 
 from benchmarks.soak.process import ServerUnderTest
 from realtime_tts.api.tts import TTS
+from realtime_tts.bench.texts import LONG_TEXT
 
 RATE_HZ, PATCH_SAMPLES, FRAME_S = 48_000, 7_680, 0.02
 CHARS_PER_S = 15.0
@@ -40,23 +41,13 @@ WORKER = {
     "--patch-delay-s": 0.02,
     "--max-streams": 4096,
 }
-MATERIAL = (
-    "The harbour was quiet when the first boats came in, and nobody on the quay said a word. "
-    "She counted the crates twice, wrote a number in her book, and looked up at the sky. "
-    "It would rain before noon, he thought, but the market would not wait for the weather. "
-    "Someone laughed behind the wall. A dog barked, a door closed, and then it was still again."
-)
 SENTENCE = "and so the story goes on for a while, until there is nothing left of it to be told. "
 
 
 def record_material(path: Path) -> None:
     """The bundled voice at 48 kHz, s16le."""
-    tts = TTS()
-    try:
-        chunks = [np.asarray(chunk, dtype=np.float32) for chunk in tts.generate(MATERIAL)]
-        samples = soxr.resample(np.concatenate(chunks), tts.sample_rate, RATE_HZ)
-    finally:
-        tts.close()
+    with TTS() as tts:
+        samples = soxr.resample(np.concatenate(list(tts.generate(LONG_TEXT))), tts.sample_rate, RATE_HZ)
     (np.clip(samples, -1, 1) * 32_767).astype("<i2").tofile(path)
 
 
@@ -76,10 +67,10 @@ def listen(url: str, codec: str, num_streams: int, seconds: float, num_packets: 
                 elif '"context.done"' in frame or '"context.failed"' in frame or '"error"' in frame:
                     raise RuntimeError(f"the listener got {frame}")
 
-    async def everybody() -> None:
+    async def all_listeners() -> None:
         await asyncio.gather(*(one(index) for index in range(num_streams)))
 
-    asyncio.run(everybody())
+    asyncio.run(all_listeners())
 
 
 def cpu_s(pid: int) -> dict[str, float]:

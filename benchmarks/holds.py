@@ -23,7 +23,7 @@ import realtime_tts_client as client
 from tqdm import tqdm
 
 from benchmarks.recognition import Aligner
-from benchmarks.word_times import SENTENCES
+from benchmarks.sentences import evaluation_sentences
 from realtime_tts.bench.report import figure, table, write_json
 from realtime_tts.bench.server_process import running_server
 from training.speech_metrics import jumps_at
@@ -122,8 +122,7 @@ def edge_jump(pcm: Array, hold: Hold) -> float:
 def measure(url: str, num_holds: int, seed: int = 0) -> dict[str, float]:
     """Return the figures of at least so many holds of aligned sentences."""
     rng, aligner = random.Random(seed), Aligner()
-    lines = SENTENCES.read_text(encoding="utf-8").splitlines()
-    texts = [line.strip() for line in lines if len(line) > 40 and not line.startswith("#")]
+    texts = [text for text in evaluation_sentences() if len(text) > 40]
     silences_ms: list[float] = []
     inside_ms: list[float] = []
     jumps: list[float] = []

@@ -15,34 +15,24 @@ import argparse
 import json
 import random
 import sys
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+from benchmarks.engine_speech import Speaker
+from benchmarks.sentences import held_out
 from realtime_tts.bench.figures import percentile
 from realtime_tts.bench.report import document, table, write_json
-from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
-from realtime_tts.engine.setup import make_engine
 from realtime_tts.engine.worker import load_checkpoint
 from realtime_tts.text.normalizer import Normalizer
 
-SENTENCES = Path(__file__).parents[1] / "training" / "texts" / "evaluation_sentences.txt"
 _MAX_WORSE = 0.02
 _NUM_DRAWS = 2000
 
 Pair = tuple[tuple[int, int], tuple[int, int]]  # for a sentence on two devices: wrong words, words
-
-
-def held_out(count: int) -> list[str]:
-    """Return sentences that the starter voice was not trained on, evenly from the whole list."""
-    lines = [line.strip() for line in SENTENCES.read_text(encoding="utf-8").splitlines()]
-    sentences = [line for line in lines if line and not line.startswith("#")]
-    return sentences[:: max(1, len(sentences) // count)][:count]
 
 
 def speak(arguments: argparse.Namespace) -> None:
@@ -56,36 +46,16 @@ def speak(arguments: argparse.Namespace) -> None:
         guidance_to=arguments.guidance_to,
     )
     loaded, device = load_checkpoint(options)
-    spoken: dict[str, list[bytes]] = defaultdict(list)
-
-    def receive(message: frames.Message) -> None:
-        if isinstance(message, frames.Failed):
-            raise RuntimeError(message.message)
-        if isinstance(message, frames.Audio):
-            spoken[message.request_id].append(message.payload)
-        elif isinstance(message, frames.Done):
-            engine.post(frames.CloseContext(message.request_id))
-            bar.update()
-
-    sentences, voices = held_out(arguments.sentences), sorted(loaded.policy.voices) or [None]
     charset = loaded.policy.charset
     normalizer = Normalizer("en", None if charset is None else frozenset(charset))
-    with tqdm(total=len(sentences) * len(voices), disable=not sys.stderr.isatty()) as bar:
-        engine = make_engine(loaded, device, options)
-        engine.emit = receive
-        for voice in voices:
-            for number, sentence in enumerate(sentences):
-                name, text = f"{voice}-{number}", normalizer.normalize(sentence).text
-                engine.post(frames.Generate(name, name, text, voice=voice, seed=number, paced=False))
-        while engine.step() or not engine.is_idle:
-            pass
+    sentences = held_out(arguments.sentences)
+    texts = [normalizer.normalize(sentence).text for sentence in sentences]
+    speaker = Speaker(loaded, device, options)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for voice in voices:
-        audio = {
-            f"{number:03}": np.frombuffer(b"".join(spoken[f"{voice}-{number}"]), "<i2")
-            for number in range(len(sentences))
-        }
-        np.savez_compressed(arguments.out / f"{voice or 'default'}.npz", **audio)
+    for voice in sorted(loaded.policy.voices) or [None]:
+        spoken = speaker.speak(texts, voice, title=voice or "default")
+        pcm = {f"{number:03}": (np.clip(heard.pcm, -1, 1) * 32767).astype("<i2") for number, heard in enumerate(spoken)}
+        np.savez_compressed(arguments.out / f"{voice or 'default'}.npz", **pcm)
     settings = {"sample_rate": loaded.config.sample_rate, "dtype": str(loaded.model.dtype), "device": str(device)}
     write_json(arguments.out / "settings.json", document("speech", settings, {"model": loaded.name}, sentences))
 

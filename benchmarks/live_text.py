@@ -23,6 +23,7 @@ import numpy as np
 from tqdm import tqdm
 from websockets.asyncio.client import ClientConnection
 
+from benchmarks.sentences import REPLIES
 from realtime_tts.bench.native_stream import HEADER, TERMINAL, open_stream
 from realtime_tts.bench.report import figure, table, write_json
 from realtime_tts.bench.server_process import running_server
@@ -35,7 +36,6 @@ MAKING_S = 0.15  # from received text to a packet made from it
 AUDIBLE_S = 0.06  # a gap that a listener may notice
 LISTEN_S = 2.0  # after the last token
 STAGGER_S = 0.7  # between the starts of concurrent listeners
-REPLIES = (Path(__file__).parent / "replies.txt").read_text(encoding="utf-8").splitlines()
 
 
 @dataclass

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from benchmarks.intelligibility import held_out
+from benchmarks.sentences import held_out
 from realtime_tts.bench.report import figure, table, write_json
 from realtime_tts.contract import frames
 from realtime_tts.contract.location import STARTER_VOICE, local_directory

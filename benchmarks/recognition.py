@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import re
@@ -57,11 +58,6 @@ class Aligner:
     def __init__(self) -> None:
         self._decoder = Decoder(samprate=float(RECOGNISER_RATE_HZ), loglevel="FATAL")
 
-    def word_starts_s(self, words: Sequence[str], samples: np.ndarray[Any, Any], rate_hz: int) -> list[float] | None:
-        """Return each word's start in seconds; as `word_times_s`."""
-        times = self.word_times_s(words, samples, rate_hz)
-        return None if times is None else [start for start, _ in times]
-
     def word_times_s(
         self, words: Sequence[str], samples: np.ndarray[Any, Any], rate_hz: int
     ) -> list[tuple[float, float]] | None:
@@ -83,22 +79,16 @@ class Aligner:
         return [(start / 100 - padding_s, end / 100 - padding_s) for start, end in frames]
 
 
-_recogniser: Recogniser | None = None  # of a pool's process
-
-
-def _start() -> None:
-    global _recogniser
-    _recogniser = Recogniser()
+_recogniser = functools.cache(Recogniser)  # one for each process of a pool
 
 
 def _hear(samples: np.ndarray[Any, Any]) -> str:
-    assert _recogniser is not None
-    return _recogniser.transcribe(samples)
+    return _recogniser().transcribe(samples)
 
 
 def transcribe_all(recordings: Sequence[np.ndarray[Any, Any]], workers: int | None = None) -> list[str]:
     """Return the recognised text of each recording (16 kHz), in parallel over the cores."""
-    with multiprocessing.get_context("spawn").Pool(workers or os.cpu_count(), _start) as pool:
+    with multiprocessing.get_context("spawn").Pool(workers or os.cpu_count()) as pool:
         return pool.map(_hear, recordings, chunksize=2)
 
 

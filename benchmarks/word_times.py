@@ -16,34 +16,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
+from benchmarks.engine_speech import SAMPLE_TEXT, Heard, Speaker
 from benchmarks.recognition import Aligner
+from benchmarks.sentences import evaluation_sentences
 from realtime_tts.bench.report import figure, table, write_json
-from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.location import local_directory
-from realtime_tts.engine.engine import Engine
-from realtime_tts.engine.setup import choose_config
-from realtime_tts.engine.voices import encode_voice
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 
-SENTENCES = Path(__file__).parents[1] / "training" / "texts" / "evaluation_sentences.txt"
-SAMPLE_TEXT = "the ferry leaves the harbour at noon, and i will be on it."  # what the recordings say
 SEGMENTS = 10  # of one context, where segments continue one another
 MODES = ("named", "reference", "prompt", "both", "segments")
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-@dataclasses.dataclass
-class Heard:
-    """One segment as the engine sent it. positions: [patches], each the head's lag before the patch's end; ends_s:
-    [patches], which are shorter where silence in front of the speech was left out."""
-
-    text: str
-    positions: Array
-    ends_s: Array
-    pcm: Array
 
 
 def word_starts_s(text: str, positions: Array, ends_s: Array, lag_s: float) -> list[float]:
@@ -61,65 +45,14 @@ def word_starts_s(text: str, positions: Array, ends_s: Array, lag_s: float) -> l
     return starts
 
 
-class Speaker:
-    """An engine in this process, whose messages are collected."""
-
-    def __init__(self, loaded: LoadedModel) -> None:
-        self.loaded = loaded
-        options = EngineOptions(max_streams=8)
-        self.engine = Engine(loaded, choose_config(loaded, torch.device("cpu"), options), self._take)
-        self.done = tqdm(disable=True)
-        self._audio: dict[str, list[frames.Audio]] = {}
-
-    def _take(self, message: frames.Message) -> None:
-        if isinstance(message, frames.Audio):
-            self._audio.setdefault(message.request_id, []).append(message)
-        elif isinstance(message, frames.Done):
-            self.done.update()
-        elif isinstance(message, (frames.Failed, frames.VoiceFailed)):
-            raise RuntimeError(message.message)
-
-    def speak(self, texts: list[str], voice: str | None, *, per_context: int = 1, title: str = "") -> list[Heard]:
-        """All of them, `per_context` one after another in one context."""
-        self._audio.clear()
-        for number, text in enumerate(texts):
-            context = f"c{number // per_context}"
-            fields = {"seed": number, "segment": number % per_context, "encoding": "f32le", "paced": False}
-            self.engine.post(frames.Generate(str(number), context, text, voice=voice, **fields))
-        with tqdm(total=len(texts), desc=title, disable=not title) as self.done:
-            while self.engine.step() or not self.engine.is_idle:
-                pass
-        for context in {number // per_context for number in range(len(texts))}:
-            self.engine.post(frames.CloseContext(f"c{context}"))
-        self.engine.step()
-        return [self._heard(str(number), text) for number, text in enumerate(texts)]
-
-    def _heard(self, name: str, text: str) -> Heard:
-        audio = self._audio[name]
-        positions = np.array([np.nan if m.text_position is None else m.text_position for m in audio])
-        pcm = [np.frombuffer(message.payload, "<f4") for message in audio]
-        ends_s = np.cumsum([part.size for part in pcm]) / self.loaded.config.sample_rate
-        return Heard(text, positions, ends_s, np.concatenate(pcm))
-
-    def add_voice(self, name: str, speech: Array, mode: str) -> None:
-        pcm = (np.clip(speech, -1, 1) * 32767).astype("<i2").tobytes()
-        parts = [pcm if mode in wanted else b"" for wanted in (("reference", "both"), ("prompt", "both"))]
-        rate_hz = self.loaded.config.sample_rate
-        message = frames.EncodeVoice(name, rate_hz, len(parts[0]), payload=b"".join(parts))
-        encoded = encode_voice(self.loaded, message)
-        counts = encoded.num_reference_patches, encoded.num_prompt_patches, encoded.patch_size, encoded.latent_dim
-        prompt_text = None if mode == "reference" else SAMPLE_TEXT
-        self.engine.post(frames.AddVoice(name, *counts, prompt_text=prompt_text, payload=encoded.payload))
-
-
 def spoken(loaded: LoadedModel, mode: str, voice: str, texts: list[str]) -> list[Heard]:
     """The texts in one mode. Recordings are of the checkpoint's own voice."""
-    title = f"{mode} {voice}"
+    title, device, options = f"{mode} {voice}", torch.device("cpu"), EngineOptions(max_streams=8)
     if mode == "segments":
         policy = dataclasses.replace(loaded.policy, continuity="continuation")
-        speaker = Speaker(dataclasses.replace(loaded, policy=policy))
+        speaker = Speaker(dataclasses.replace(loaded, policy=policy), device, options)
         return speaker.speak(texts, voice, per_context=SEGMENTS, title=title)
-    speaker = Speaker(loaded)
+    speaker = Speaker(loaded, device, options)
     if mode == "named":
         return speaker.speak(texts, voice, title=title)
     (sample,) = speaker.speak([SAMPLE_TEXT], voice)
@@ -135,12 +68,12 @@ def errors_s(heard: list[Heard], loaded: LoadedModel, aligner: Aligner) -> tuple
     found: list[float] = []
     num_lost = 0
     for segment in heard:
-        expected = aligner.word_starts_s(re.findall(r"[a-z']+", segment.text), segment.pcm, loaded.config.sample_rate)
+        expected = aligner.word_times_s(re.findall(r"[a-z']+", segment.text), segment.pcm, loaded.config.sample_rate)
         if expected is None:
             num_lost += 1
             continue
         measured = word_starts_s(segment.text, segment.positions, segment.ends_s, head.lag_ms / 1000)
-        found += [a - b for a, b in zip(measured, expected, strict=True)]
+        found += [a - b for a, (b, _) in zip(measured, expected, strict=True)]
     return found, num_lost
 
 
@@ -175,9 +108,8 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     loaded = load_model(str(local_directory(arguments.model) or arguments.model))
-    lines = SENTENCES.read_text(encoding="utf-8").splitlines()
-    texts = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    rows = measure(loaded, texts[arguments.skip :][: arguments.sentences], arguments.modes)
+    texts = evaluation_sentences()[arguments.skip :][: arguments.sentences]
+    rows = measure(loaded, texts, arguments.modes)
     columns = ["mode", "voice", "words", "not_aligned", "p50_ms", "p95_ms", "median_ms"]
     print(
         table(

@@ -65,9 +65,8 @@ def measure(peer: str, arguments: argparse.Namespace, model: Path, env: dict[str
     """Return the figures, or {"failed": reason}."""
     if lacking := missing(peer):
         return {"failed": f"not installed: {', '.join(lacking)}"}
-    command = [sys.executable, "-m", "benchmarks.peers.measure", peer, str(model), str(out), "--callers"]
-    command += [str(number) for number in arguments.callers]
-    command += ["--patches", str(arguments.patches), "--runs", str(arguments.runs)]
+    options = json.dumps({name: getattr(arguments, name) for name in ("callers", "patches", "runs")})
+    command = [sys.executable, "-m", "benchmarks.peers.measure", peer, str(model), str(out), options]
     # A session of its own, so that processes which the engine has started end with it.
     with subprocess.Popen(
         command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -1,12 +1,13 @@
-"""One engine, in a process of its own: so many streams at once, several times over."""
+"""One engine, in a process of its own: its name, the model, the file of the result, and `measure`'s options as JSON."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import dataclasses
 import json
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,24 +42,25 @@ async def burst(peer: Peer, num_streams: int, num_patches: int, first_seed: int)
     return list(streams), time.perf_counter() - begun_s
 
 
-async def measure(peer: Peer, arguments: argparse.Namespace) -> dict[str, Any]:
+async def measure(peer: Peer, model: Path, callers: Sequence[int], patches: int, runs: int) -> dict[str, Any]:
+    """Return the figures of each number of callers; `patches` of a stream, `runs` after the one that warms up."""
     begun_s = time.perf_counter()
-    callers = [number for number in arguments.callers if number <= peer.at_once]
-    await peer.start(arguments.model, max(callers))
+    callers = [number for number in callers if number <= peer.at_once]
+    await peer.start(model, max(callers))
     ready_s = time.perf_counter() - begun_s
     rows = []
     seed = 0
     for number in callers:
-        runs: list[dict[str, Any]] = []
-        for run in range(arguments.runs + 1):
+        figures: list[dict[str, Any]] = []
+        for run in range(runs + 1):
             is_warm = run > 0  # before that: whatever is compiled or captured when it is first needed
-            num_patches = arguments.patches if is_warm else min(_WARM_UP_PATCHES, arguments.patches)
+            num_patches = patches if is_warm else min(_WARM_UP_PATCHES, patches)
             streams, took_s = await burst(peer, number, num_patches, seed)
             seed += number
             if not is_warm:
                 continue
             steps_ms = [1000 * (s.arrivals_s[-1] - s.arrivals_s[0]) / max(1, len(s.arrivals_s) - 1) for s in streams]
-            runs.append(
+            figures.append(
                 {
                     "first_ms": [1000 * stream.arrivals_s[0] for stream in streams],
                     "step_ms": percentile(steps_ms, 50),
@@ -67,7 +69,7 @@ async def measure(peer: Peer, arguments: argparse.Namespace) -> dict[str, Any]:
                     "samples": [stream.num_samples for stream in streams],
                 }
             )
-        rows.append({"streams": number, "runs": runs, **_summary(runs)})
+        rows.append({"streams": number, "runs": figures, **_summary(figures)})
     await peer.stop()
     return {"ready_s": ready_s, "rows": rows, "versions": _versions()}
 
@@ -89,16 +91,9 @@ def _versions() -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("peer", choices=PEERS)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--callers", type=int, nargs="+", required=True)
-    parser.add_argument("--patches", type=int, required=True)
-    parser.add_argument("--runs", type=int, required=True)
-    arguments = parser.parse_args()
-    result = asyncio.run(measure(PEERS[arguments.peer](), arguments))
-    arguments.out.write_text(json.dumps(result), encoding="utf-8")
+    peer, model, out, options = sys.argv[1:]
+    result = asyncio.run(measure(PEERS[peer](), Path(model), **json.loads(options)))
+    Path(out).write_text(json.dumps(result), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from benchmarks.soak.account import History, Outage, Record, problems
 from benchmarks.soak.load import MAX_IN_FLIGHT, LoadMaker
@@ -41,7 +40,6 @@ class Options:
     fault_every_s: float | None = None
     faults: tuple[Fault, ...] | None = None
     seed: int = 1
-    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def duration_s(self) -> float:
@@ -81,7 +79,7 @@ class Campaign:
     def __init__(self, options: Options, directory: Path) -> None:
         self._options = options
         self._rng = random.Random(options.seed)
-        self._server = ServerUnderTest(directory, fake=options.fake, settings=options.settings)
+        self._server = ServerUnderTest(directory, fake=options.fake)
         self.result = Result(options)
         self._load_maker = LoadMaker(self._server, self.result.history, self._rng)
         self.clock = self._load_maker.clock

@@ -23,7 +23,7 @@ POLL_S = 0.1
 _ROOT = Path(__file__).resolve().parents[2]
 _TORCH_CACHE = "torchinductor_"
 _KEPT = re.compile(r"^realtime_tts_engine_kept_bytes (\S+)$", re.M)
-_STATUS = ("RssAnon", "VmRSS", "Threads")
+_STATUS = ("RssAnon", "Threads")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,6 @@ class Sample:
     at_s: float
     pid: int
     anonymous_mib: float
-    resident_mib: float
     num_fds: int
     num_threads: int
     kept_mib: float | None = None
@@ -55,7 +54,7 @@ def sample(pid: int, at_s: float) -> Sample | None:
         fields = {name: int(re.search(rf"^{name}:\s+(\d+)", status, re.M)[1]) for name in _STATUS}  # type: ignore[index]
     except (OSError, TypeError):  # gone, or a zombie, which has no memory
         return None
-    return Sample(at_s, pid, fields["RssAnon"] / 1024, fields["VmRSS"] / 1024, num_fds, fields["Threads"])
+    return Sample(at_s, pid, fields["RssAnon"] / 1024, num_fds, fields["Threads"])
 
 
 class ServerUnderTest:
@@ -71,7 +70,7 @@ class ServerUnderTest:
         directory: Path,
         *,
         fake: bool,
-        settings: dict[str, Any],
+        settings: dict[str, Any] | None = None,
         worker: dict[str, object] | None = None,
     ) -> None:
         self.port = free_port()
@@ -83,7 +82,7 @@ class ServerUnderTest:
             "census": str(self._census),
             "fake": fake,
             "worker": worker or {},
-            "settings": {"port": self.port, "log_level": "warning", **settings},
+            "settings": {"port": self.port, "log_level": "warning", **(settings or {})},
         }
         self._command = [sys.executable, "-m", "benchmarks.soak.server", json.dumps(options)]
         self._process: subprocess.Popen[bytes] | None = None

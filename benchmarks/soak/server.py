@@ -9,8 +9,6 @@ the fake worker.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import gc
 import json
 import os
@@ -21,6 +19,7 @@ from typing import Any
 
 from realtime_tts.cli.engine import worker_specs
 from realtime_tts.config_loader import load_settings
+from realtime_tts.contract.heap import give_back
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.logs import configure_logging
 from realtime_tts.server.run import GatewayServer, serve
@@ -50,16 +49,11 @@ def census(gateway: Gateway) -> dict[str, float]:
     }
 
 
-def give_back() -> None:
-    """Collect garbage and have the C library return what is free, so that growth is growth."""
-    gc.collect()
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 async def give_back_for_ever() -> None:
+    """Collect garbage and return free memory, so that growth is growth."""
     while True:
         await asyncio.sleep(GIVE_BACK_EVERY_S)
+        await asyncio.to_thread(gc.collect)
         await asyncio.to_thread(give_back)
 
 

@@ -111,7 +111,7 @@ def test_what_is_held_by_nobody_is_left_over() -> None:
 
 def life(pid: int, seconds: int, level_mib: float, mib_per_s: float) -> list[Sample]:
     """A process whose memory saws about its trend."""
-    return [Sample(t, pid, level_mib + mib_per_s * t + 0.01 * (t % 7), 0.0, 0, 0) for t in map(float, range(seconds))]
+    return [Sample(t, pid, level_mib + mib_per_s * t + 0.01 * (t % 7), 0, 0) for t in map(float, range(seconds))]
 
 
 LEAK = 10 / (3600 * 1.048576)  # MiB a second that make 10 MB/h
@@ -127,7 +127,7 @@ def test_memory_that_grows_is_told_from_memory_that_does_not() -> None:
 
 def test_what_a_process_takes_while_it_warms_up_is_no_leak() -> None:
     """As the worker did before it gave free memory back: steps, up to what its largest step takes."""
-    steps = [Sample(t, 1, 455.0 + min(57, 19 * (t // 55)), 0.0, 0, 0) for t in map(float, range(900))]
+    steps = [Sample(t, 1, 455.0 + min(57, 19 * (t // 55)), 0, 0) for t in map(float, range(900))]
     assert judge_slope(memory_slope(steps)) is Verdict.PASS
     assert judge_slope(memory_slope([one for one in steps if one.at_s < 240])) is Verdict.UNKNOWN  # too little is left
 
@@ -155,7 +155,7 @@ def test_a_leak_in_pieces_of_any_allocator_fails(page_mib: float) -> None:
 
 def test_what_a_process_says_it_keeps_is_judged_whatever_lies_free() -> None:
     def told_mostly(leak: float) -> list[Sample]:
-        scratch = [Sample(t, 1, 390.0 + 7.0 * (t // 30 % 13), 0.0, 0, 0) for t in map(float, range(900))]
+        scratch = [Sample(t, 1, 390.0 + 7.0 * (t // 30 % 13), 0, 0) for t in map(float, range(900))]
         answered = [dataclasses.replace(one, kept_mib=380.0 + leak * one.at_s) for one in scratch]
         return [one if 400 <= one.at_s < 500 else told for one, told in zip(scratch, answered, strict=True)]
 

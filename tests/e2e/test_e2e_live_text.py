@@ -10,8 +10,9 @@ import pytest
 from stream_client import StreamClient, open_stream
 from voices import SAMPLE_RATE_HZ
 
-from benchmarks.live_text import REPLIES, Turn, summary
+from benchmarks.live_text import Turn, summary
 from benchmarks.recognition import Recogniser, word_error_rate
+from benchmarks.sentences import REPLIES
 from realtime_tts.bench.server_process import RunningServer
 from realtime_tts.bench.texts import tokens
 

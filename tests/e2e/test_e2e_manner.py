@@ -10,8 +10,8 @@ from test_e2e_voice import staggered
 from tiny_voice import VOICES as RANDOM_VOICES
 from voices import DEFAULT_VOICE
 
-from benchmarks.intelligibility import held_out
 from benchmarks.recognition import Recogniser, plain_words, word_error_rate
+from benchmarks.sentences import held_out
 from realtime_tts import TTS
 
 # A word that nobody knows, and in its place one that everybody does.

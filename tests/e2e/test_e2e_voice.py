@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,15 +13,8 @@ from silent_start import assert_sent_from_its_onset
 from voices import DEFAULT_VOICE, VOICES
 
 from benchmarks.recognition import Recogniser, word_error_rate
+from benchmarks.sentences import held_out
 from realtime_tts import TTS
-
-SENTENCES = Path(__file__).parents[2] / "training/texts/evaluation_sentences.txt"
-
-
-def held_out(count: int) -> list[str]:
-    lines = [line.strip() for line in SENTENCES.read_text(encoding="utf-8").splitlines()]
-    sentences = [line for line in lines if line and not line.startswith("#")]
-    return sentences[:: max(1, len(sentences) // count)][:count]
 
 
 def spoken(tts: TTS, text: str, **options: object) -> np.ndarray:

@@ -9,7 +9,8 @@ import pytest
 from voices import STARTER_DIRECTORY, VOICES
 
 from benchmarks.recognition import Aligner
-from benchmarks.word_times import MODES, SENTENCES, measure, word_starts_s
+from benchmarks.sentences import evaluation_sentences
+from benchmarks.word_times import MODES, measure, word_starts_s
 from realtime_tts import TTS
 from realtime_tts.model.checkpoint import load_model
 
@@ -22,16 +23,11 @@ def test_a_word_begins_where_the_line_between_two_positions_reaches_it() -> None
     assert word_starts_s("a and then b", positions[:1] + 1, ends_s[:1], 0.1) == pytest.approx([0.0, 0.06, 0.06, 0.06])
 
 
-def held_out() -> list[str]:
-    lines = SENTENCES.read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith("#")][-NUM_SENTENCES:]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_words_begin_when_they_are_heard(mode: str) -> None:
     loaded = load_model(STARTER_DIRECTORY)
-    for row in measure(loaded, held_out(), [mode]):
+    for row in measure(loaded, evaluation_sentences()[-NUM_SENTENCES:], [mode]):
         assert row["not_aligned"] <= 1
         # Half of what is asked of the alignment over many sentences (25 and 80 ms) lies between it and a failure here.
         assert row["p50_ms"] <= 35
@@ -44,18 +40,18 @@ def test_what_was_heard_before_an_interruption_is_what_an_alignment_says(tts: TT
     """Cut off at random: the words that had ended are those that had begun, the one being said perhaps aside."""
     aligner, chance = Aligner(), np.random.default_rng(0)
     off = []
-    for seed, text in enumerate(held_out()):
+    for seed, text in enumerate(evaluation_sentences()[-NUM_SENTENCES:]):
         chunks = list(tts.generate_timed(text, voice=voice, seed=seed))
         words = [word for chunk in chunks for word in chunk.words]
         assert all(word.measured for word in words)
         samples = np.concatenate([chunk.samples for chunk in chunks])
         spelled = [re.sub("[^a-z']", "", word.text.lower()) for word in words]
-        starts_s = aligner.word_starts_s(spelled, samples, tts.sample_rate)
-        if starts_s is None:
+        times_s = aligner.word_times_s(spelled, samples, tts.sample_rate)
+        if times_s is None:
             continue
         for moment_s in chance.uniform(0.1, len(samples) / tts.sample_rate, 10):
             heard = sum(word.end_ms <= 1000 * moment_s for word in words)
-            begun = sum(start_s <= moment_s for start_s in starts_s)
+            begun = sum(start_s <= moment_s for start_s, _ in times_s)
             off.append(max(heard - begun, begun - 1 - heard, 0))
     assert len(off) >= 150
     assert max(off) <= 1

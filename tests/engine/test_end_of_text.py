@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 from engine_harness import EngineHarness
 from voices import STARTER_DIRECTORY, VOICES
 
+from benchmarks.sentences import held_out
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.end_detector import TextFaults
@@ -188,12 +188,6 @@ def test_a_text_that_may_still_grow_is_not_used_up(tiny: LoadedModel, monkeypatc
     done = harness.end("x")
     assert isinstance(done, frames.Done)
     assert (done.num_patches, done.ends_cut) == (num_open + 4, 1)
-
-
-def held_out(count: int) -> list[str]:
-    lines = (Path(__file__).parents[2] / "training/texts/evaluation_sentences.txt").read_text().splitlines()
-    sentences = [line for line in lines if line and not line.startswith("#")]
-    return sentences[:: len(sentences) // count][:count]
 
 
 def speak_all(texts: list[str]) -> list[frames.Done]:

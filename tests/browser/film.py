@@ -1,5 +1,5 @@
 """Film of the playground for the README, with the starter voice and a scripted language model. Needs an idle machine:
-PYTHONPATH=tests/support:tests/browser python -m benchmarks.film docs/images/playground.webp
+PYTHONPATH=.:tests/support python tests/browser/film.py docs/images/playground.webp
 """
 
 from __future__ import annotations
