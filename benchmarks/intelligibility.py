@@ -43,7 +43,6 @@ def speak(arguments: argparse.Namespace) -> None:
         dtype=arguments.dtype,
         fp8=arguments.fp8,
         flow_steps=arguments.steps,
-        guidance_to=arguments.guidance_to,
     )
     loaded, device = load_checkpoint(options)
     charset = loaded.policy.charset
@@ -131,9 +130,8 @@ def main() -> None:
     speaker.add_argument("--model", default="starter-voice")
     speaker.add_argument("--device", default="auto")
     speaker.add_argument("--dtype", default="auto", help="as the worker's")
-    speaker.add_argument("--fp8", default="off", help="as the worker's; so are the next two")
+    speaker.add_argument("--fp8", default="off", help="as the worker's; so is the next one")
     speaker.add_argument("--steps", type=int, default=0)
-    speaker.add_argument("--guidance-to", type=float, default=0.0)
     speaker.add_argument("--sentences", type=int, default=80, help="of the held-out ones (default 80)")
     speaker.set_defaults(run=speak)
     listener = commands.add_parser("compare", help="listen to what two devices made")

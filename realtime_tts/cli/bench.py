@@ -79,8 +79,6 @@ _ENGINE = (
     *_MODEL,
     _option("--dtype", None, None, "float32, bfloat16 or float16; by default the worker's choice."),
     _option("--fp8", click.Choice(("off", "flow")), "off", "As `serve`'s."),
-    _option("--guidance-from", _SHARE, 1.0, "As `serve`'s."),
-    _option("--guidance-to", _SHARE, 0.0, "Where guidance ends."),
 )
 _CAPACITY = (
     _option("--first-audio-ms", _ABOVE_0, 100.0, "The p95 that must be held."),

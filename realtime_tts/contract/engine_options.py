@@ -20,13 +20,11 @@ class EngineOptions:
     device: auto, cpu, cuda or cuda:N. An operator sets `devices`.
     dtype: number format of the weights: float32, bfloat16 or float16; auto: the checkpoint's on CUDA, float32 on the
         CPU. Other formats are for comparisons.
-    guidance_from, guidance_to: flow times, from 1 (noise) to 0 (speech), at which guidance begins and ends. Other
-        values shorten steps, at a higher cost in quality than fewer flow steps (docs/operate/performance.md).
     num_blocks: KV cache, blocks of 16 positions. `max_streams` bounds memory in an operator's terms.
     worker_log_level: least severe log records to print.
 
     Raises:
-        ConfigError: the device, the number of flow steps or the guidance is invalid.
+        ConfigError: the device or the number of flow steps is invalid.
     """
 
     model: str = setting(STARTER_VOICE, "Model: a directory, a Hugging Face id, or 'starter-voice' (in the package).")
@@ -46,8 +44,6 @@ class EngineOptions:
     flow_steps: int = setting(
         0, "Default number of flow steps for requests that set none; 0: the model's.", minimum=0, maximum=MAX_FLOW_STEPS
     )
-    guidance_from: float = 1.0
-    guidance_to: float = 0.0
     max_streams: int = setting(0, "Streams that one worker advances at once; 0: chosen from the device.", minimum=0)
     num_blocks: int = 0
     threads: int = setting(0, "CPU threads of a worker; 0: chosen from the machine.", minimum=0, maximum=1024)
@@ -62,9 +58,3 @@ class EngineOptions:
         if self.flow_steps and not MIN_FLOW_STEPS <= self.flow_steps <= MAX_FLOW_STEPS:
             message = f"flow_steps must be {MIN_FLOW_STEPS} to {MAX_FLOW_STEPS}, got {self.flow_steps}"
             raise ConfigError(message, field="flow_steps")
-        if not 0.0 <= self.guidance_to < self.guidance_from <= 1.0:
-            raise ConfigError(
-                "guidance must go from a flow time to a lower one, both 0 to 1, "
-                f"got {self.guidance_from:g} to {self.guidance_to:g}",
-                field="guidance_from",
-            )

@@ -233,8 +233,6 @@ class Ready(Message):
     text_lag_ms: float = 0.0
     takes_instructions: bool = False  # voice design, in words
     fp8: str = "off"  # part of the model with 8-bit matrix products: off or flow
-    guidance_from: float = 1.0  # flow time from which on guidance applies; flow time runs from 1 (noise) to 0
-    guidance_to: float = 0.0
     load_s: float = 0.0
     warmup_s: float = 0.0
 

@@ -53,7 +53,6 @@ from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.adapter_file import AdapterWeights
 from realtime_tts.model.attention import AttentionBackend
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +81,6 @@ class Engine:
         clock: seconds, monotonic.
         stages: receives the stages of the steps.
         backend: attention backend; None: plain torch.
-        guided_times: times of the flow between which guidance is applied.
         bank: the model's room for adapters; None: it has none.
     """
 
@@ -94,7 +92,6 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         stages: StageClock | None = None,
         backend: AttentionBackend | None = None,
-        guided_times: GuidedTimes = ALWAYS_GUIDED,
         bank: AdapterBank | None = None,
     ) -> None:
         self.loaded, self.config = loaded, config
@@ -105,7 +102,6 @@ class Engine:
             backend,
             text_head=loaded.policy.text_head,
             stages=stages,
-            guided_times=guided_times,
             bank=bank,
         )
         self.scheduler = Scheduler(config, self._prepare, remembered=self._remembered)

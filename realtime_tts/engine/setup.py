@@ -22,7 +22,6 @@ from realtime_tts.engine.runtime.stages import StageClock
 from realtime_tts.errors import ConfigError, EngineStartError
 from realtime_tts.model.adapted import AdapterBank, AdapterLimits
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.model.flow_matching import GuidedTimes
 
 logger = logging.getLogger(__name__)
 
@@ -101,8 +100,7 @@ def make_engine(
     is_eager = options.attention == "eager"
     backend = choose_backend("auto" if is_eager else options.attention, loaded.model, fp8=options.fp8)
     config = dataclasses.replace(choose_config(loaded, device, options), **limits)
-    times = GuidedTimes(options.guidance_from, options.guidance_to)
-    engine = Engine(loaded, config, emit, stages=stages, backend=backend, guided_times=times, bank=bank)
+    engine = Engine(loaded, config, emit, stages=stages, backend=backend, bank=bank)
     if not is_eager:
         capture(engine)
     warm_up(engine)
@@ -188,8 +186,6 @@ def ready_message(
         takes_instructions=loaded.supports_instructions,
         text_lag_ms=head.lag_ms if head else 0.0,
         fp8=options.fp8,
-        guidance_from=options.guidance_from,
-        guidance_to=options.guidance_to,
         load_s=load_s,
         warmup_s=warmup_s,
     )

@@ -7,26 +7,12 @@ captured into a CUDA graph. Noise is an input.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from typing import Final, NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from realtime_tts.model.local_transformers import LocDiT
-
-
-class GuidedTimes(NamedTuple):
-    """Range of times of the loop, which goes from 1 (noise) to 0, with guidance. Both limits are included."""
-
-    first: float = 1.0
-    last: float = 0.0
-
-    def include(self, time: float) -> bool:
-        return self.last <= time <= self.first
-
-
-ALWAYS_GUIDED: Final = GuidedTimes()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,14 +24,6 @@ class FlowSchedule:
     deltas: tuple[float, ...]
     embeddings: Tensor
     guided: bool = True
-
-    def parts(self, guided_times: GuidedTimes) -> tuple[FlowSchedule, ...]:
-        """Return schedules to be solved one after the other, with guidance at these times only."""
-        parts, first = [], 0
-        for guided, times in itertools.groupby(self.times, guided_times.include):
-            part = slice(first, first := first + len(list(times)))
-            parts.append(FlowSchedule(self.times[part], self.deltas[part], self.embeddings[part], guided))
-        return tuple(parts)
 
 
 def step_grid(num_steps: int) -> list[tuple[float, float]]:
@@ -98,8 +76,7 @@ class FlowMatching(nn.Module):
         """Solve the flow: mu [S, num_mu, hidden], prefix and noise [S, patch_size, latent_dim], cfg [S] → patch like
         noise, float32.
 
-        The state stays float32 between steps, whatever the weights are: the result of one part of a schedule is the
-        noise of the next.
+        The state stays float32 between steps, whatever the weights are.
         """
         if self.fused is not None:
             return self.fused.forward(mu, prefix, noise, schedule, cfg)

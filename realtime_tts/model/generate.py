@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from realtime_tts.model.attention import AttentionMetadata, AttentionProbe, KVCache, PagedAttention, SDPABackend
-from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
 from realtime_tts.model.sequence import Patches, Rows, Sequence
 from realtime_tts.model.voxcpm import VoxCPM
 
@@ -59,11 +58,7 @@ class Step(NamedTuple):
 
 
 class OfflineRunner:
-    """Advances streams over a KV pool of its own.
-
-    Args:
-        flow_steps: number of flow steps. guided_times: times of the flow between which guidance is applied.
-    """
+    """Advances streams over a KV pool of its own, with so many flow steps."""
 
     def __init__(
         self,
@@ -71,14 +66,13 @@ class OfflineRunner:
         num_blocks: int,
         *,
         flow_steps: int,
-        guided_times: GuidedTimes = ALWAYS_GUIDED,
         block_size: int = BLOCK_SIZE,
     ) -> None:
         self.model = model
         self.device = model.stop_proj.weight.device
         self._kv = KVCache.allocate(model.config, num_blocks, block_size, self.device, model.dtype)
         self._backend = SDPABackend()
-        self._schedules = model.flow_schedule(flow_steps).parts(guided_times)
+        self._schedule = model.flow_schedule(flow_steps)
 
     @torch.inference_mode()
     def step(self, streams: AnySequence[Stream], probe: AttentionProbe | None = None) -> Step:
@@ -98,9 +92,7 @@ class OfflineRunner:
         lm_hidden, residual = model.lm_forward(embeddings, is_audio, attend)
         noise = torch.stack([stream.noise(len(stream.patches)) for stream in streams]).to(device)
         cfg = torch.tensor([stream.cfg for stream in streams], device=device)
-        patches, mu = noise, model.condition(lm_hidden, residual)
-        for schedule in self._schedules:
-            patches = model.flow(mu, previous, patches, schedule, cfg)
+        patches = model.flow(model.condition(lm_hidden, residual), previous, noise, self._schedule, cfg)
         for stream, patch, end in zip(streams, patches, ends, strict=True):
             stream.patches.append(patch)
             stream.num_computed = end
@@ -144,14 +136,13 @@ def generate(
     *,
     flow_steps: int,
     cfg: float,
-    guided_times: GuidedTimes = ALWAYS_GUIDED,
 ) -> list[Patches]:
     """Return the patches [n, patch_size, latent_dim] of each input, all in one batch, without those of a prompt.
 
     A stream ends with the patch of its stop flag, and at its `max_patches` at the latest.
     """
     streams, num_blocks = streams_of(inputs, noises, max_patches, cfg)
-    runner = OfflineRunner(model, num_blocks, flow_steps=flow_steps, guided_times=guided_times)
+    runner = OfflineRunner(model, num_blocks, flow_steps=flow_steps)
     running = list(zip(streams, max_patches, strict=True))
     while running:
         stops = runner.step([stream for stream, _ in running]).stops.tolist()

@@ -17,7 +17,6 @@ from realtime_tts.engine import engine as engine_module
 from realtime_tts.model.adapted import AdapterBank, AdapterLimits
 from realtime_tts.model.adapter_file import AdapterWeights, read_adapter
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.model.flow_matching import GuidedTimes
 
 LIMITS = AdapterLimits(max_adapters=2, max_rank=4)
 SCALE = 6 / 4
@@ -54,10 +53,10 @@ class Adapted(EngineHarness):
             self.engine.post(adapter)
 
 
-def say_all(harness: EngineHarness, *, only: int | None = None) -> None:
+def say_all(harness: EngineHarness, *, only: int | None = None, is_guided: bool = True) -> None:
     for number, (text, name) in enumerate(zip(TEXTS, WHOSE, strict=True)):
         if only in (None, number):
-            steps, cfg = (3, 1.5) if number % 3 == 0 else (4, 2.0)
+            steps, cfg = steps_and_cfg(number, is_guided)
             harness.say(f"r{number}", text, adapter=name, seed=number, max_patches=3 + number, steps=steps, cfg=cfg)
             harness.engine.step()
     harness.run()
@@ -93,19 +92,23 @@ def test_an_adapter_changes_its_streams_where_there_is_no_guidance_too(
     fine: LoadedModel, adapters: dict[str, AdapterWeights], is_captured: bool
 ) -> None:
     """There the flow has half the rows."""
-    half = GuidedTimes(0.9, 0.6)
-    together = Adapted(fine, adapters["first"], adapters["second"], is_captured=is_captured, guided_times=half)
-    say_all(together)
+    together = Adapted(fine, adapters["first"], adapters["second"], is_captured=is_captured)
+    say_all(together, is_guided=False)
     for number in (1, 2, 3):  # an adapter, the other, and the first with fewer steps
         model = copy.deepcopy(fine.model)
         merge(model, adapter_tensors(fine.model, list(adapters).index(WHOSE[number])), SCALE)
-        merged = EngineHarness(dataclasses.replace(fine, model=model), guided_times=half)
-        say_all_plainly(merged, number)
+        merged = EngineHarness(dataclasses.replace(fine, model=model))
+        say_all_plainly(merged, number, is_guided=False)
         assert_same(together.pcm(f"r{number}"), merged.pcm(f"r{number}"))
 
 
-def say_all_plainly(harness: EngineHarness, number: int) -> None:
+def steps_and_cfg(number: int, is_guided: bool = True) -> tuple[int, float]:
     steps, cfg = (3, 1.5) if number % 3 == 0 else (4, 2.0)
+    return steps, cfg if is_guided else 1.0
+
+
+def say_all_plainly(harness: EngineHarness, number: int, *, is_guided: bool = True) -> None:
+    steps, cfg = steps_and_cfg(number, is_guided)
     harness.say("x", TEXTS[number], seed=number, max_patches=3 + number, steps=steps, cfg=cfg)
     harness.run()
     harness.sent = [dataclasses.replace(m, request_id=f"r{number}") for m in harness.sent if hasattr(m, "request_id")]

@@ -8,7 +8,7 @@ import torch
 from random_checkpoints import CONFIGS
 
 from realtime_tts.model.config_file import parse_config
-from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes, guide, step_grid
+from realtime_tts.model.flow_matching import guide, step_grid
 from realtime_tts.model.voxcpm import VoxCPM
 
 
@@ -91,43 +91,12 @@ def test_the_training_view_of_the_velocity_is_the_servings(model):
     torch.testing.assert_close(estimator(noise, mu, t, prefix, dt), served)
 
 
-def in_parts(model: VoxCPM, inputs, guided_times: GuidedTimes, cfg: torch.Tensor) -> torch.Tensor:
-    mu, prefix, x = inputs
-    for schedule in model.flow_schedule(10).parts(guided_times):
-        x = model.flow(mu, prefix, x, schedule, cfg)
-    return x
-
-
-def test_a_schedule_falls_into_parts_with_guidance_and_without(model):
-    whole = model.flow_schedule(10)
-    (same,) = whole.parts(ALWAYS_GUIDED)
-    assert (same.times, same.deltas, same.guided) == (whole.times, whole.deltas, True)
-    parts = whole.parts(GuidedTimes(whole.times[1], whole.times[5]))
-    assert [(len(part.deltas), part.guided) for part in parts] == [(1, False), (5, True), (3, False)]
-    for name in ("times", "deltas"):
-        assert sum((getattr(part, name) for part in parts), ()) == getattr(whole, name)
-    assert torch.equal(torch.cat([part.embeddings for part in parts]), whole.embeddings)
-
-
 def test_no_guidance_is_guidance_by_one(model):
-    inputs, cfg = flow_inputs(model, 2), torch.tensor([3.0, 2.0])
-    unguided = in_parts(model, inputs, GuidedTimes(0.0, 0.0), cfg)
-    torch.testing.assert_close(unguided, in_parts(model, inputs, ALWAYS_GUIDED, torch.ones(2)), atol=1e-5, rtol=1e-4)
-    assert not torch.allclose(unguided, in_parts(model, inputs, ALWAYS_GUIDED, cfg), atol=1e-3)
-
-
-def test_guidance_holds_for_its_part_of_the_way(model):
-    """Each evaluation by itself, guided by `cfg` or by 1."""
-    mu, prefix, x = inputs = flow_inputs(model, 2)
-    cfg = torch.tensor([3.0, 2.0])
-    for schedule in model.flow_schedule(10).parts(GuidedTimes(0.9, 0.5)):
-        for index, time in enumerate(schedule.times):
-            step = dataclasses.replace(
-                schedule, deltas=schedule.deltas[index : index + 1], embeddings=schedule.embeddings[index : index + 1]
-            )
-            given = cfg if 0.5 <= time <= 0.9 else torch.ones(2)
-            x = model.flow(mu, prefix, x, dataclasses.replace(step, guided=True), given)
-    torch.testing.assert_close(in_parts(model, inputs, GuidedTimes(0.9, 0.5), cfg), x, atol=1e-5, rtol=1e-4)
+    (mu, prefix, noise), whole = flow_inputs(model, 2), model.flow_schedule(10)
+    cfg, ones = torch.tensor([3.0, 2.0]), torch.ones(2)
+    unguided = model.flow(mu, prefix, noise, dataclasses.replace(whole, guided=False), cfg)
+    torch.testing.assert_close(unguided, model.flow(mu, prefix, noise, whole, ones), atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(unguided, model.flow(mu, prefix, noise, whole, cfg), atol=1e-3)
 
 
 def test_a_single_step_is_refused(model):

@@ -14,7 +14,6 @@ from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.layout import StepLayout
 from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
 
 
 def patch_duration_s(loaded: LoadedModel) -> float:
@@ -35,7 +34,6 @@ class EngineHarness:
         policy: dict[str, Any] | None = None,
         *,
         bank: AdapterBank | None = None,
-        guided_times: GuidedTimes = ALWAYS_GUIDED,
         **limits: Any,
     ) -> None:
         self.now = 0.0
@@ -52,7 +50,7 @@ class EngineHarness:
             **limits,
         }
         config, emit = SchedulerConfig(**values), self.sent.append
-        self.engine = Engine(loaded, config, emit, clock=lambda: self.now, guided_times=guided_times, bank=bank)
+        self.engine = Engine(loaded, config, emit, clock=lambda: self.now, bank=bank)
 
     def say(self, name: str, text: str, context: str | None = None, **fields: Any) -> None:
         defaults = {"paced": False, "encoding": "f32le", "max_patches": 8, "steps": 4}

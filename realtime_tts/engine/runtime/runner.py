@@ -25,7 +25,6 @@ from realtime_tts.engine.segment import EngineSegment
 from realtime_tts.errors import EngineOutOfMemory
 from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.attention import AttentionBackend, SDPABackend, host_lens
-from realtime_tts.model.flow_matching import ALWAYS_GUIDED, GuidedTimes
 from realtime_tts.model.kernels.products import choosing
 from realtime_tts.model.sequence import Array
 from realtime_tts.model.voxcpm import VoxCPM
@@ -66,7 +65,6 @@ class ModelRunner:
         default_flow_steps: number of flow steps of most requests.
         text_head: attention head that shows a stream's place in its text; None: the place is not measured.
         stages: receives each step's stages as they are launched.
-        guided_times: times of the flow between which guidance is applied.
         bank: the model's adapters. Steps without adapters use programs without a bank.
     """
 
@@ -78,7 +76,6 @@ class ModelRunner:
         backend: AttentionBackend | None = None,
         text_head: TextHead | None = None,
         stages: StageClock | None = None,
-        guided_times: GuidedTimes = ALWAYS_GUIDED,
         bank: AdapterBank | None = None,
     ) -> None:
         config = model.config
@@ -122,7 +119,6 @@ class ModelRunner:
             self.backend,
             text_head,
             default_flow_steps,
-            guided_times,
         )
         self.programs = self._adapted_programs = StepPrograms(*parts)
         if bank is not None:

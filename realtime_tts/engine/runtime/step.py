@@ -16,7 +16,7 @@ from realtime_tts.engine.runtime.program import Program, sizes_up_to
 from realtime_tts.engine.runtime.state import DeviceTensors
 from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.attention import AttentionBackend, AttentionMetadata, PagedAttention
-from realtime_tts.model.flow_matching import ALWAYS_GUIDED, FlowSchedule, GuidedTimes
+from realtime_tts.model.flow_matching import FlowSchedule
 from realtime_tts.model.text_head import HeadProbe, TextSpans
 from realtime_tts.model.voxcpm import VoxCPM
 
@@ -33,7 +33,6 @@ class StepPrograms:
     patches through LocEnc and LMs, to the hidden states of the next step, which then has no rows for these streams.
     prime(n), before all others: the decoder reads the audio that new streams continue.
 
-    guided_times: times of the flow between which guidance is applied.
     bank: adapters of the rows, as the inputs select them; None: no adapters.
     lens, next_lens: lengths of the rows and of those of `advance`, for a backend that is not static; set before a run.
     """
@@ -47,7 +46,6 @@ class StepPrograms:
         backend: AttentionBackend,
         text_head: TextHead | None,
         default_flow_steps: int,
-        guided_times: GuidedTimes = ALWAYS_GUIDED,
         bank: AdapterBank | None = None,
     ) -> None:
         self.model, self.state, self.inputs, self.outputs = model, state, inputs, outputs
@@ -71,9 +69,7 @@ class StepPrograms:
         self._primed = torch.zeros(_MAX_PRIMED, num_frames, model.config.latent_dim, device=device)
         self._primed_slots = torch.full((_MAX_PRIMED,), state.scratch_slot, device=device)
         self._decoded_slots = torch.full_like(inputs.speech_slots, state.scratch_slot)
-        self._guided_times = guided_times
-        self._schedules: dict[int, tuple[FlowSchedule, ...]] = {}
-        self._schedules[default_flow_steps] = self._new_schedule(default_flow_steps)
+        self._schedules = {default_flow_steps: model.flow_schedule(default_flow_steps)}
         self.prime = Program(self._prime)
         self.encode = Program(self._encode)
         self.base = Program(self._base)
@@ -166,11 +162,10 @@ class StepPrograms:
         previous, adapters = state.last_patch.index_select(0, slots), inputs.speech_adapters[rows]
         with self._adapted(adapters):
             mu = model.condition(lm_hidden, residual)
-        patches = noise
         cfg = inputs.cfg[rows]
-        for schedule in self._schedule(flow_steps, cfg):
-            with self._adapted(adapters, copies=2 if schedule.guided else 1):  # with the condition and without
-                patches = model.flow(mu, previous, patches, schedule, cfg)
+        schedule = self._schedule(flow_steps, cfg)
+        with self._adapted(adapters, copies=2 if schedule.guided else 1):  # with the condition and without
+            patches = model.flow(mu, previous, noise, schedule, cfg)
         state.last_patch.index_copy_(0, slots, patches)
         self.outputs.patches[rows] = patches
 
@@ -225,18 +220,14 @@ class StepPrograms:
         longest = max([lens[1], *(context for _, context in lens[0])])
         return self.state.block_tables[:, : -(-longest // self.state.kv.block_size)]
 
-    def _schedule(self, flow_steps: int, cfg: Tensor) -> tuple[FlowSchedule, ...]:
-        """Return the parts of the solution. On a CPU they have no guidance if all weights are 1, which halves the work.
-        On a GPU the programs are replayed with other weights."""
+    def _schedule(self, flow_steps: int, cfg: Tensor) -> FlowSchedule:
+        """Return the schedule; on a CPU without guidance if all weights are 1, which halves the work. On a GPU the
+        programs are replayed with other weights."""
         if flow_steps not in self._schedules:
-            self._schedules[flow_steps] = self._new_schedule(flow_steps)
-        parts = self._schedules[flow_steps]
-        if cfg.device.type == "cpu" and bool((cfg == 1).all()):
-            return tuple(dataclasses.replace(part, guided=False) for part in parts)
-        return parts
-
-    def _new_schedule(self, flow_steps: int) -> tuple[FlowSchedule, ...]:
-        return self.model.flow_schedule(flow_steps).parts(self._guided_times)
+            self._schedules[flow_steps] = self.model.flow_schedule(flow_steps)
+        schedule = self._schedules[flow_steps]
+        is_plain = cfg.device.type == "cpu" and bool((cfg == 1).all())
+        return dataclasses.replace(schedule, guided=False) if is_plain else schedule
 
 
 def stream_sizes(max_streams: int) -> list[int]:

@@ -11,7 +11,7 @@ from realtime_tts.server.http import schemas
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.voice_store import VoiceRecord
 
-_AS_READY = ("sample_rate", "device", "dtype", "fp8", "guidance_from", "guidance_to")
+_AS_READY = ("sample_rate", "device", "dtype", "fp8")
 
 
 class Catalogue:
@@ -44,6 +44,8 @@ class Catalogue:
                     "voice_making": {"instructions": ready.takes_instructions, "consent": self._consent},
                     "attention_backend": ready.backend,
                     **{name: getattr(ready, name) for name in _AS_READY},
+                    "guidance_from": 1.0,
+                    "guidance_to": 0.0,
                     "word_timing": ready.text_timing,
                 }
             ],
