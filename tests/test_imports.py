@@ -82,10 +82,7 @@ PURE = [
     *sorted((PACKAGE / "dialects").rglob("*.py")),
     *sorted((PACKAGE / "engine/core").rglob("*.py")),
     PACKAGE / "audio/packets.py",
-    *(
-        PACKAGE / f"bench/{name}.py"
-        for name in ("arrivals", "figures", "player", "search", "shapes", "streams", "texts")
-    ),
+    *(PACKAGE / f"bench/{name}.py" for name in ("arrivals", "figures", "search", "shapes", "streams", "texts")),
     PACKAGE / "contract/engine_options.py",
     PACKAGE / "contract/frames.py",
     PACKAGE / "workers/placement.py",

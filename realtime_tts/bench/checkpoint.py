@@ -1,4 +1,4 @@
-"""Random checkpoints of the real shapes: they do the work of the real ones, with nothing to download.
+"""Random checkpoints and adapters of the real shapes: they do the work of real ones, with nothing to download.
 
 The stop head is zero, so that no stream ends before its length guard: what is spoken is as long as its text says, in
 every engine and every run.
@@ -6,11 +6,13 @@ every engine and every run.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from tqdm import tqdm
@@ -20,8 +22,10 @@ from realtime_tts.bench.shapes import SHAPES
 from realtime_tts.bench.texts import LONG_TEXT, SENTENCES, TURN
 from realtime_tts.contract.policy import ServingPolicy, TextHead
 from realtime_tts.errors import ConfigError
+from realtime_tts.model.adapted import ATTENTION, MLP, upstream_shapes
+from realtime_tts.model.adapter_file import CONFIG_FILE, WEIGHTS_FILE, AdapterConfig
 from realtime_tts.model.audio_vae import Snake1d
-from realtime_tts.model.checkpoint import Uninitialised, parse_dtype, save_weights
+from realtime_tts.model.checkpoint import Uninitialised, load_model, parse_dtype, save_weights
 from realtime_tts.model.config import ModelConfig
 from realtime_tts.model.config_file import parse_config
 from realtime_tts.model.minicpm import RMSNorm
@@ -140,3 +144,23 @@ def _train_tokenizer() -> Tokenizer:
 
 def _words() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Metaspace(prepend_scheme="always")
+
+
+def adapter_tensors(
+    model: VoxCPM, seed: int, rank: int = 4, *, mlp: bool = False, size: float = 0.25
+) -> dict[str, Tensor]:
+    """Return random tensors for every layer that an adapter can change; `size`: standard deviation of B."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for layer, (num_out, num_in) in upstream_shapes(model, ATTENTION + MLP if mlp else ATTENTION).items():
+        tensors[f"{layer}.lora_A"] = torch.randn(rank, num_in, generator=generator) / num_in**0.5
+        tensors[f"{layer}.lora_B"] = torch.randn(num_out, rank, generator=generator) * size
+    return tensors
+
+
+def write_random_adapter(directory: Path, model: str, *, rank: int, seed: int) -> None:
+    """Write an adapter for a checkpoint in the layout of the reference's training. Its speech stays intelligible."""
+    config = AdapterConfig(enable_lm=True, enable_dit=True, enable_proj=True, r=rank, alpha=rank)
+    directory.mkdir(parents=True, exist_ok=True)
+    save_file(adapter_tensors(load_model(model).model, seed, rank, size=0.1), directory / WEIGHTS_FILE)
+    (directory / CONFIG_FILE).write_text(json.dumps({"lora_config": dataclasses.asdict(config)}))

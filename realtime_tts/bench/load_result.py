@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from realtime_tts.bench.arrivals import OpenLoad
 from realtime_tts.bench.figures import Spread
-from realtime_tts.bench.player import PRE_BUFFERS_MS, mean_and_peak
-from realtime_tts.bench.streams import GAVE_UP, Heard, Stalls
+from realtime_tts.bench.streams import GAVE_UP, PRE_BUFFERS_MS, Heard, Stalls, mean_and_peak
 from realtime_tts.bench.usage import REFUSALS, Usage, name_limit, why_void
 
 

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from realtime_tts.cli.server_options import DEFAULT_URL, api_key_option, refuse_unused, server_options
+from realtime_tts.cli.remote import DEFAULT_URL, api_key_option, refuse_unused, server_options
 
 _EPILOG = """\b
 Examples:

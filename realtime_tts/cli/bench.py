@@ -171,7 +171,7 @@ def adapter(directory: Path, model: str, rank: int, seed: int) -> None:
     """Write a LoRA adapter with random weights to DIRECTORY, to try --adapters with."""
     if (directory / "lora_config.json").exists():
         raise ConfigError(f"there is an adapter in {directory} already", field="directory")
-    from realtime_tts.bench.adapter import write_random_adapter
+    from realtime_tts.bench.checkpoint import write_random_adapter
 
     write_random_adapter(directory, model, rank=rank, seed=seed)
     click.echo(f"{directory}: try it with realtime-tts say --adapter {directory} 'Hello there.' -o hello.wav")

@@ -6,10 +6,10 @@ import json
 import secrets
 import urllib.error
 import urllib.request
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
 from http.client import HTTPMessage
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import click
@@ -17,6 +17,8 @@ import click
 from realtime_tts.errors import ConfigError, RealtimeTTSError, error_from_code
 
 SAMPLE_RATE_HZ = 48_000
+DEFAULT_URL = "http://127.0.0.1:8000"
+Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def server_url(url: str, path: str, scheme: str = "http") -> str:
@@ -162,3 +164,32 @@ def _refused(body: bytes, status: int) -> RealtimeTTSError:
         return _said(str(problem["code"]), str(problem["message"]), problem.get("field"))
     except (ValueError, KeyError, TypeError, AttributeError):
         return ConfigError(f"the server answered with status {status}", field="url")
+
+
+api_key_option = click.option(
+    "--api-key", envvar="REALTIME_TTS_API_KEY", show_envvar=True, help="The server's API key."
+)
+
+
+def server_options(command: Command) -> Command:
+    """Add the options to a subcommand. Missing values come from the group, then from its environment variables."""
+    url = click.option("--url", callback=_or_of_group, help=f"The server.  [default: {DEFAULT_URL}]")
+    api_key = click.option("--api-key", callback=_or_of_group, help="The server's API key.")
+    return url(api_key(command))
+
+
+def refuse_unused(context: click.Context) -> None:
+    """Refuse options of the group that its subcommand would ignore.
+
+    Raises:
+        click.UsageError: such an option is on the command line.
+    """
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if option.name not in ("url", "api_key") and source is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option.opts[0]} cannot be used with {context.invoked_subcommand!r}", context)
+
+
+def _or_of_group(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    given = context.parent.params if context.parent else {}
+    return value or given.get(option.name or "") or (DEFAULT_URL if option.name == "url" else None)

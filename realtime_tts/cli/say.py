@@ -18,8 +18,7 @@ from realtime_tts import __version__
 from realtime_tts.audio.provenance import Provenance
 from realtime_tts.cli.checks import check_adapter, check_model, nothing_to_say
 from realtime_tts.cli.options import FILE, read_settings, recording_options, speech_options, voices_of_model
-from realtime_tts.cli.playing import Speech, play
-from realtime_tts.cli.progress import Progress
+from realtime_tts.cli.playing import Progress, Speech, play
 from realtime_tts.cli.sinks import FORMATS, check_sink
 from realtime_tts.config import EngineConfig
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from realtime_tts.cli.options import recording_options
-from realtime_tts.cli.server_options import api_key_option, refuse_unused, server_options
+from realtime_tts.cli.remote import api_key_option, refuse_unused, server_options
 
 _EPILOG = """\b
 Examples:

@@ -17,8 +17,7 @@ import numpy as np
 from realtime_tts.contract import frames
 from realtime_tts.engine.adapters import AdapterStore
 from realtime_tts.engine.continuity import Continuity
-from realtime_tts.engine.core.block_pool import chain_hashes, prefix_root
-from realtime_tts.engine.core.cached_prefixes import CachedPrefixes
+from realtime_tts.engine.core.block_pool import CachedPrefixes, chain_hashes, prefix_root
 from realtime_tts.engine.core.request import Finished, FinishReason, Request, StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig

@@ -35,13 +35,11 @@ from realtime_tts.server.voices.previews import Previews
 from realtime_tts.server.voices.shared_job import SharedJobs
 from realtime_tts.session.connection import GOING_AWAY
 from realtime_tts.speech.adapters import AdapterRegistry
-from realtime_tts.speech.consents import Consents
 from realtime_tts.speech.defaults import SpeechDefaults
-from realtime_tts.speech.dictionaries import Dictionaries
 from realtime_tts.speech.encoders import Encoders
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.speech.openings import plan_openings, read_openings
-from realtime_tts.speech.records import RecordStore
+from realtime_tts.speech.records import Consents, Dictionaries, RecordStore
 from realtime_tts.speech.voice_store import open_store
 from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers.client import EngineClient

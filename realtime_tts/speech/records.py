@@ -10,13 +10,25 @@ import contextlib
 import dataclasses
 import json
 import os
+import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from realtime_tts.errors import ConfigError, InternalError, InvalidRequest, RealtimeTTSError
+from realtime_tts.errors import (
+    ConfigError,
+    ConsentNotFound,
+    DictionaryNotFound,
+    InternalError,
+    InvalidRequest,
+    RealtimeTTSError,
+    TooManyVoices,
+)
+from realtime_tts.text.lexicon import Entry, request_lexicon
+from realtime_tts.text.lexicon_file import parse_entries
 
 MAX_NAME_CHARS = 128
 _SCHEMA_VERSION = 3
@@ -215,3 +227,94 @@ class TenantRecords(Generic[R]):
     async def _replace(self, record: R) -> R:
         await asyncio.to_thread(self._store.update, record.record_id, dataclasses.asdict(record))
         return record
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordedConsent(Record):
+    """Consent spoken by the speaker in a recording, of which the hash is kept; `name` is its label."""
+
+    language: str
+    recording_sha256: str
+
+    def __post_init__(self) -> None:
+        Record.__post_init__(self)
+        if not self.language.strip() or len(self.language) > 16:
+            raise InvalidRequest("a language is a code such as en or de-AT", field="language")
+
+
+class Consents(TenantRecords[RecordedConsent]):
+    """Recorded consents of all tenants. Voices made with a consent keep the record of it when it is removed."""
+
+    kind, limit, full, missing, field = "consent", 1000, TooManyVoices, ConsentNotFound, "consent"
+
+    def __init__(self, store: RecordStore) -> None:
+        super().__init__(RecordedConsent, store)
+
+    async def add(self, name: str, language: str, recording_sha256: str, tenant: str = "") -> RecordedConsent:
+        """Store a consent. Raises InvalidRequest: an invalid label. TooManyVoices: the tenant has `limit` consents."""
+        consent_id = "cons_" + secrets.token_hex(16)
+        return await self._add(RecordedConsent(consent_id, tenant, name, time.time(), language, recording_sha256))
+
+    async def rename(self, consent_id: str, name: str, tenant: str = "") -> RecordedConsent:
+        """Rename a consent and return it. Raises ConsentNotFound, and InvalidRequest as `add`."""
+        return await self._replace(dataclasses.replace(await self.get(consent_id, tenant), name=name))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dictionary(Record):
+    """One stored dictionary. `version` counts the changes of its entries, from 1; older ones are not kept."""
+
+    description: str
+    version: int
+    entries: tuple[Entry, ...]
+
+    def __post_init__(self) -> None:
+        Record.__post_init__(self)
+        entries = tuple((word, respelling) for word, respelling in self.entries)  # JSON has lists
+        object.__setattr__(self, "entries", entries)
+
+
+class Dictionaries(TenantRecords[Dictionary]):
+    """Dictionaries of all tenants."""
+
+    kind, limit, full = "dictionary", 100, InvalidRequest
+    missing, field = DictionaryNotFound, "pronunciation_dictionary_id"
+
+    def __init__(self, store: RecordStore) -> None:
+        super().__init__(Dictionary, store)
+
+    async def add(self, name: str, entries: Iterable[Entry], tenant: str = "", description: str = "") -> Dictionary:
+        """Store a dictionary.
+
+        Raises:
+            BadLexicon: an invalid entry, or too many. InvalidRequest: an invalid name, or too many dictionaries.
+        """
+        dictionary_id = f"dict_{secrets.token_hex(16)}"
+        made = Dictionary(dictionary_id, tenant, name, time.time(), description, 1, tuple(entries))
+        request_lexicon(made.entries)
+        return await self._add(made)
+
+    async def add_file(self, name: str, content: bytes, tenant: str = "", description: str = "") -> Dictionary:
+        """Store a dictionary of a file, PLS or JSON. Raises as `add`; InvalidRequest: the file is not UTF-8."""
+        try:
+            entries = parse_entries(content.decode()) if content else []
+        except UnicodeDecodeError:
+            raise InvalidRequest("the file is not UTF-8", field="file") from None
+        return await self.add(name, entries, tenant, description)
+
+    async def entries_of(self, dictionary_ids: Iterable[str], tenant: str = "") -> tuple[tuple[Entry, ...], bool]:
+        """Return the entries of several dictionaries, the first before the next, and whether all of them are known."""
+        found = [await self.all_of(tenant, dictionary_id) for dictionary_id in dictionary_ids]
+        return tuple(entry for known in found for each in known for entry in each.entries), all(found)
+
+    async def change(
+        self, dictionary_id: str, tenant: str = "", *, name: str | None = None, entries: Sequence[Entry] | None = None
+    ) -> Dictionary:
+        """Rename a dictionary or replace its entries, and return it. Raises as `get` and `add`."""
+        changed = await self.get(dictionary_id, tenant)
+        if name is not None:
+            changed = dataclasses.replace(changed, name=name)
+        if entries is not None:
+            request_lexicon(entries)
+            changed = dataclasses.replace(changed, entries=tuple(entries), version=changed.version + 1)
+        return await self._replace(changed)

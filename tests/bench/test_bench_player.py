@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from realtime_tts.bench.arrivals import OpenLoad
 from realtime_tts.bench.load_result import Cost, load_result
-from realtime_tts.bench.player import Playback, mean_and_peak, play
-from realtime_tts.bench.streams import GAVE_UP, Bar, Heard
+from realtime_tts.bench.streams import GAVE_UP, Bar, Heard, Playback, mean_and_peak, play
 
 CHUNK_S = 0.16
 # When each chunk comes after the one before it, in ms.

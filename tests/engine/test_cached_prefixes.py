@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from realtime_tts.contract import frames
-from realtime_tts.engine.core.block_pool import BlockPool, chain_hashes, prefix_root
-from realtime_tts.engine.core.cached_prefixes import CachedPrefixes
+from realtime_tts.engine.core.block_pool import BlockPool, CachedPrefixes, chain_hashes, prefix_root
 from realtime_tts.model.checkpoint import LoadedModel
 
 SIZE = 2  # of a block

@@ -11,7 +11,7 @@ import pytest
 from engine_harness import EngineHarness
 from random_adapters import merge, write_adapter
 
-from realtime_tts.bench.adapter import adapter_tensors
+from realtime_tts.bench.checkpoint import adapter_tensors
 from realtime_tts.contract import frames
 from realtime_tts.engine import engine as engine_module
 from realtime_tts.model.adapted import AdapterBank, AdapterLimits

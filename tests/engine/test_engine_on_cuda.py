@@ -10,7 +10,7 @@ import torch
 from random_adapters import write_adapter
 from voices import STARTER_DIRECTORY
 
-from realtime_tts.bench.adapter import adapter_tensors
+from realtime_tts.bench.checkpoint import adapter_tensors
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.engine.engine import Engine

@@ -23,7 +23,7 @@ from processes import supervisors, worker_pids
 from random_adapters import write_adapter
 from tiny_voice import NAME, PATCH_SAMPLES, RATE_HZ, VOICES
 
-from realtime_tts.bench.adapter import adapter_tensors
+from realtime_tts.bench.checkpoint import adapter_tensors
 from realtime_tts.cli.engine import worker_specs
 from realtime_tts.config import EngineConfig
 from realtime_tts.contract import frames, heap

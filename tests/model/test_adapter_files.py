@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from realtime_tts.bench.adapter import adapter_tensors
+from realtime_tts.bench.checkpoint import adapter_tensors
 from realtime_tts.errors import AdapterError, AdapterNotFound
 from realtime_tts.model.adapted import NO_ADAPTER, AdaptedLinear, AdapterBank, AdapterLimits
 from realtime_tts.model.adapter_file import read_adapter

@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from random_adapters import EVERYTHING, merge, write_adapter
 
-from realtime_tts.bench.adapter import adapter_tensors
+from realtime_tts.bench.checkpoint import adapter_tensors
 from realtime_tts.model.adapted import AdapterBank, AdapterLimits, upstream_shapes
 from realtime_tts.model.adapter_file import read_adapter
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from realtime_tts.dialects.json_input import Body, required
 from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_json, takes
 from realtime_tts.server.vendors.cartesia_voices import page_of, utc_time
-from realtime_tts.speech.dictionaries import Dictionary
+from realtime_tts.speech.records import Dictionary
 
 _MAX_BODY_BYTES = 128 * 1024  # fits the maximum number of entries of maximum length
 

@@ -11,7 +11,7 @@ from realtime_tts.errors import InvalidRequest
 from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_json, takes
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.forms import read_voice_form, takes_form
-from realtime_tts.speech.dictionaries import Dictionary
+from realtime_tts.speech.records import Dictionary
 
 _MAX_BODY_BYTES = 128 * 1024  # fits the maximum number of entries of maximum length
 _FIELDS = ("name", "description", "workspace_access")

@@ -17,7 +17,7 @@ from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.cloning import check_recording, make_voice
 from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, takes_form, upload_place
-from realtime_tts.speech.consents import RecordedConsent
+from realtime_tts.speech.records import RecordedConsent
 
 _CONSENT_FIELDS = ("name", "language")
 _VOICE_FIELDS = ("name", "consent", "type", "prompt", "model", "script_hint", "consent_by", "consent_scope")
