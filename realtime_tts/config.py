@@ -92,7 +92,6 @@ class SpeechConfig:
     mode: str = "auto"  # live if the model measures which word it speaks, else clause
     sentence_pause_ms: float = 0.0
     max_lead_s: float = 3.0  # audio sent ahead of playback bridges gaps of the network; more only wastes work
-    opus_complexity: int = 5  # more costs processor time without an audible gain (docs/lab/gateway.md)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

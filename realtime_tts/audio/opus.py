@@ -33,19 +33,18 @@ class OpusEncoder:
     Args:
         audio_format: an `opus` format. With `fec` the encoder is tuned for voice calls ("voip"), since FEC lives in
             Opus' speech mode; otherwise for fidelity ("audio").
-        complexity: 0…10, quality against CPU time.
 
     Attributes:
         delay_samples: delay of the decoded signal, in samples at the format's rate.
     """
 
-    def __init__(self, audio_format: AudioFormat, complexity: int = OPUS_COMPLEXITY) -> None:
+    def __init__(self, audio_format: AudioFormat) -> None:
         if audio_format.codec != "opus":
             raise ValueError(f"not an Opus format: {audio_format.codec}")
         self._format = audio_format
         self._pts_samples = 0
         self._gate = SilenceGate(audio_format.frame_ms) if audio_format.dtx else None
-        self._context = _open_encoder(audio_format, complexity)
+        self._context = _open_encoder(audio_format)
         # One frame object for all calls: libopus has read it when it returns the packet.
         self._frame = av.AudioFrame(format="s16", layout="mono", samples=audio_format.frame_samples)
         self._frame.sample_rate = audio_format.sample_rate
@@ -74,7 +73,7 @@ class OpusEncoder:
         return packets[0]
 
 
-def _open_encoder(audio_format: AudioFormat, complexity: int) -> AudioCodecContext:
+def _open_encoder(audio_format: AudioFormat) -> AudioCodecContext:
     context = CodecContext.create("libopus", "w")
     if not isinstance(context, AudioCodecContext):
         raise AssertionError("libopus is an audio codec")
@@ -86,7 +85,7 @@ def _open_encoder(audio_format: AudioFormat, complexity: int) -> AudioCodecConte
         "application": "voip" if audio_format.fec else "audio",
         "frame_duration": str(audio_format.frame_ms),
         "vbr": "constrained",  # no bursts: a packet late on the network is a packet lost
-        "compression_level": str(complexity),
+        "compression_level": str(OPUS_COMPLEXITY),
         "fec": str(int(audio_format.fec)),
         "packet_loss": str(EXPECTED_LOSS_PERCENT if audio_format.fec else 0),
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from realtime_tts.audio.codecs import OPUS_COMPLEXITY, OPUS_RATES_HZ, AudioFormat
+from realtime_tts.audio.codecs import OPUS_RATES_HZ, AudioFormat
 from realtime_tts.audio.containers import EncodedStream, wav_header
 from realtime_tts.audio.filters import StreamResampler
 from realtime_tts.audio.packets import Packetizer, Packets
@@ -32,17 +32,16 @@ class AudioPipeline:
     Args:
         input_rate_hz: of the PCM that is pushed.
         fmt: of the packets.
-        opus_complexity: 0…10, quality against processor time.
 
     Attributes:
         delay_samples: delay of the decoded audio against its pts, at the output rate: the look-ahead of Opus, or 0.
     """
 
-    def __init__(self, input_rate_hz: int, fmt: AudioFormat, opus_complexity: int = OPUS_COMPLEXITY) -> None:
+    def __init__(self, input_rate_hz: int, fmt: AudioFormat) -> None:
         self.format = fmt
         codec = _STREAMED.get(fmt.codec)
         self._stream = EncodedStream(codec, fmt.sample_rate, fmt.bitrate) if codec else None
-        self._encode, self.delay_samples = _frames_encoder(fmt, self._stream, opus_complexity)
+        self._encode, self.delay_samples = _frames_encoder(fmt, self._stream)
         self._resampler = StreamResampler(input_rate_hz, fmt.sample_rate)
         self._packetizer = Packetizer(fmt.sample_rate, fmt.frame_samples, lookahead_samples=self.delay_samples)
 
@@ -113,14 +112,12 @@ def warm_up() -> None:
         encode(bytes(2))
 
 
-def _frames_encoder(
-    fmt: AudioFormat, stream: EncodedStream | None, opus_complexity: int
-) -> tuple[FramesEncoder | None, int]:
+def _frames_encoder(fmt: AudioFormat, stream: EncodedStream | None) -> tuple[FramesEncoder | None, int]:
     """Return the encoder of frames, or None if frames are sent as PCM, and its look-ahead in samples."""
     if fmt.codec == "opus":
         from realtime_tts.audio.opus import OpusEncoder
 
-        encoder = OpusEncoder(fmt, opus_complexity)
+        encoder = OpusEncoder(fmt)
         return encoder.encode, encoder.delay_samples
     if fmt.codec == "pcm_s16le":
         return None, 0

@@ -73,7 +73,7 @@ class Gateway:
         self._lexicons = Lexicons(speech.lexicon, speech.tenant_lexicons)
         self._openings = read_openings(speech.openings) if speech.openings else []
         self.metrics = Metrics()
-        self.encoders = Encoders(settings.server.encoder_threads, settings.server.speech.opus_complexity)
+        self.encoders = Encoders(settings.server.encoder_threads)
         self.availability = Availability(engine)
         self.admission = Admission(settings.server, engine, self.availability, self.peers, self.metrics)
         services = Services(engine, self.voices, self.encoders, self.metrics, self.admission)

@@ -16,7 +16,6 @@ from functools import partial
 from typing import TypeVar
 
 from realtime_tts.audio import pipeline
-from realtime_tts.audio.codecs import OPUS_COMPLEXITY
 from realtime_tts.contract.cores import usable_cores
 
 S = TypeVar("S")
@@ -37,8 +36,7 @@ class Encoders:
         num_threads: 0: one for each processor, eight at most.
     """
 
-    def __init__(self, num_threads: int = 0, opus_complexity: int = OPUS_COMPLEXITY) -> None:
-        self.opus_complexity = opus_complexity
+    def __init__(self, num_threads: int = 0) -> None:
         self._num_threads = num_threads or min(8, usable_cores())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._new: list[_Job] = []  # not handed over yet

@@ -33,7 +33,7 @@ class ContextEncoder:
         self._encoders, self._input_rate_hz, self._format = encoders, input_rate_hz, fmt
         self._is_first = True
         self._pipeline: asyncio.Future[pipeline.AudioPipeline] | None = encoders.run(
-            lambda: pipeline.AudioPipeline(input_rate_hz, fmt, encoders.opus_complexity)
+            lambda: pipeline.AudioPipeline(input_rate_hz, fmt)
         )
 
     async def push(self, pcm: bytes, *, can_wait: bool = False) -> Packets:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from opus_decoder import OpusDecoder
 
-from realtime_tts.audio.codecs import FRAMES_MS, OPUS_COMPLEXITY, OPUS_RATES_HZ, AudioFormat
+from realtime_tts.audio.codecs import FRAMES_MS, OPUS_RATES_HZ, AudioFormat
 from realtime_tts.audio.opus import OpusEncoder, _open_encoder, header_only
 from realtime_tts.audio.pipeline import AudioPipeline
 from tests.support.single_packets import single_packets
@@ -60,7 +60,7 @@ def test_packets_are_those_that_pyav_makes_by_its_own_way(rate: int, frame_ms: i
     fmt = AudioFormat(sample_rate=rate, frame_ms=frame_ms)
     pcm, num_bytes = s16(voice(rate, 1.2)), 2 * fmt.frame_samples
     frames = [pcm[start : start + num_bytes] for start in range(0, len(pcm) - num_bytes + 1, num_bytes)]
-    reference, expected = _open_encoder(fmt, OPUS_COMPLEXITY), []
+    reference, expected = _open_encoder(fmt), []
     for number, frame in enumerate(frames):
         samples = av.AudioFrame(format="s16", layout="mono", samples=fmt.frame_samples)
         samples.planes[0].update(frame)

@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from realtime_tts.audio.codecs import OPUS_COMPLEXITY
 from realtime_tts.config import (
     AccessConfig,
     EngineConfig,
@@ -31,10 +30,6 @@ def test_defaults_are_valid_settings() -> None:
     assert load_settings() == Settings()
     defaults = {row.name: row.default for row in settings_table()}
     assert load_settings(defaults) == Settings()
-
-
-def test_opus_tries_as_hard_in_the_server_as_elsewhere() -> None:
-    assert ServerConfig().speech.opus_complexity == OPUS_COMPLEXITY
 
 
 def test_flags_win_over_the_environment_over_the_file() -> None:
