@@ -23,7 +23,7 @@ Frames = list[dict[str, Any]]
 
 
 def tone(num_patches: int, pitch: float) -> np.ndarray[Any, Any]:
-    """Of so many of the fake's patches, at the rate at which recordings travel: int16 samples arrive as they are."""
+    """Return a recording of so many of the fake's patches, at the rate at which recordings are sent unchanged."""
     return (8000 * np.sin(np.arange(round(num_patches * PATCH_S * RATE_HZ)) * pitch)).astype(np.int16)
 
 

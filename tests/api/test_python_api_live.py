@@ -23,7 +23,7 @@ LONG = " ".join([TEXT] * 9)  # more segments than the engine takes at one time
 
 @pytest_asyncio.fixture
 async def tts() -> AsyncIterator[AsyncTTS]:
-    """Of a model that tells which word it speaks."""
+    """Worker with a model that measures which word it speaks."""
     command = fake_worker_command(patch_delay_s=0.002, text_lag_ms=100)
     async with AsyncTTS(workers=[WorkerSpec(command=command)]) as tts:
         yield tts
@@ -31,7 +31,7 @@ async def tts() -> AsyncIterator[AsyncTTS]:
 
 
 class Writer:
-    """Half a sentence, and its rest when the half is heard, or when nobody has heard anything for a while."""
+    """Half a sentence, and its rest when the half is heard, or after a while without playback."""
 
     def __init__(self, wait_s: float = 10.0) -> None:
         self.heard = asyncio.Event()

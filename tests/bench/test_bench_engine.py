@@ -69,7 +69,7 @@ def test_speech_behind_the_end_of_the_text_is_not_mended() -> None:
 def test_more_may_wait_than_the_largest_batch_has(subject: Subject) -> None:
     """A warm-up on a GPU goes to 256 streams, whatever is measured after it."""
     streams = SteadyStreams(subject, StepMeasurement((1,), num_steps=1, num_warm=0, runs=1, steps=2))
-    with pytest.raises(EngineError, match="never came into one step"):  # there are four slots; nobody was refused
+    with pytest.raises(EngineError, match="never came into one step"):  # there are four slots, and no refusal
         streams.start(20, 200)
     assert streams.engine.scheduler.num_waiting == 16
 

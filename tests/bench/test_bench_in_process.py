@@ -1,4 +1,4 @@
-"""Loads through the engine in this process: who is asked for is counted, and nobody is forgotten."""
+"""Loads through the engine in this process: every stream that was due is counted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_load_of_whole_turns_is_heard_whole(driver: InProcess) -> None:
 
 
 def test_time_counts_from_when_a_text_was_due(driver: InProcess) -> None:
-    """All of these were due half a second before the load began, and nobody is faster than the past."""
+    """All of these were due half a second before the load began, and no stream can be earlier."""
     arrivals = [Arrival(number, -0.5, 1.0, judged=number > 0) for number in range(3)]
     heard = driver.open_loop(arrivals)
     assert len([stream for stream in heard if stream.judged]) == 2

@@ -150,7 +150,7 @@ def test_who_is_refused_does_not_listen() -> None:
     assert (result.asked, result.refused, result.streams) == (4, 1, 3)
     assert result.errors == {"engine_lost": 1, "overloaded": 1}
     assert result.first_audio_ms.p50 == pytest.approx(200)
-    assert result.stalls["0"].streams == 2  # and he who heard nothing
+    assert result.stalls["0"].streams == 2  # and the one without audio
     assert result.stalls["0"].late == 2
     assert result.speech_per_s == pytest.approx(0.2)
     assert result.gateway_ms_per_speech_s == pytest.approx(50)

@@ -62,7 +62,7 @@ class HostileSocket:
 
 @contextlib.asynccontextmanager
 async def hostile_socket(url: str, end: float) -> AsyncIterator[HostileSocket]:
-    """Raises OSError where the server lets nobody in. Leaves by RST."""
+    """Raise OSError while the server accepts no connection. Leave by RST."""
     parts = urlsplit(url)
     assert parts.hostname == "127.0.0.1", "hostile traffic stays on this machine"
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=4096)

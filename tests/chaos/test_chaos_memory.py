@@ -81,7 +81,7 @@ async def peak_under_attack(gateway: Gateway, name: str, num_sockets: int, secon
 
 
 async def growth_mib(gateway: Gateway, num_sockets: int, seconds: float) -> float:
-    """Of the gateway's memory at its peak, under one kind after the other; a table of it is printed."""
+    """Return how much the gateway's memory grows at most under one attack after the other; print a table."""
     await speaks(gateway.url)
     baseline = highest = gateway.memory()
     sys.stdout.write(

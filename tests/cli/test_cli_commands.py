@@ -667,8 +667,8 @@ def test_doctor_asks_a_server_how_its_devices_are(server: GatewayHarness) -> Non
     assert rows["workers"] == "1 of 1 take new contexts"
     assert "cpu: serving, 0 lost" in rows.values()
     assert "take new contexts" in run("doctor", "--url", server.url).stdout
-    nobody = run("doctor", "--url", "http://127.0.0.1:9")
-    assert nobody.exit_code != 0
+    unreached = run("doctor", "--url", "http://127.0.0.1:9")
+    assert unreached.exit_code != 0
 
 
 def test_doctor_explains_this_machine() -> None:
@@ -760,7 +760,7 @@ def test_a_speaker_plays_to_the_end_and_stops_at_once(monkeypatch: pytest.Monkey
 
 
 def test_the_first_process_of_a_container_can_be_stopped_at_any_time() -> None:
-    """Nobody handles its signals by default. What it is has no handler of its own yet."""
+    """A process whose signals have no handlers yet."""
     program = "import os, time; os.getpid = lambda: 1; from realtime_tts.cli import main as entry\n"
     program += "entry.cli.main = lambda **_: (print('begun', flush=True), time.sleep(60))\n"
     program += "entry.main()"

@@ -55,7 +55,7 @@ def test_it_is_done_every_few_seconds_and_says_what_is_left(monkeypatch: pytest.
     monkeypatch.setattr(heap, "give_back", give_back)
     monkeypatch.setattr(heap, "anonymous_bytes", lambda: size)
     keeper = heap.HeapKeeper()
-    assert keeper.kept_bytes == 0  # nobody can tell yet
+    assert keeper.kept_bytes == 0  # not known yet
     kept = []
     for now in (100.0, 101.0, 104.9, 105.0, 105.1, 130.0, 134.0):
         size = 500

@@ -184,7 +184,7 @@ def test_it_builds_starts_and_speaks_to_the_end_when_it_is_stopped(image: str, k
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_it_can_be_stopped_before_it_has_begun(image: str, key: tuple[str, Path]) -> None:
-    """It is the first process there: a signal that nobody handles yet would be ignored, and it be killed in the end."""
+    """It is the first process there: a signal without a handler would be ignored, and the process killed in the end."""
     with container(image, key[1]) as name:
         time.sleep(0.5)  # some of its start
         run(*engine(), "stop", "-t", "75", name)

@@ -1,4 +1,4 @@
-"""The shipped front before two hosts: who is led where, what a host's drain and death are for clients."""
+"""The shipped front before two hosts: which host a client reaches, what a host's drain and death are for clients."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def resume(client: StreamClient, session_id: str) -> str:
 
 
 async def comes_back(fleet: Fleet, number: int) -> str:
-    """Whoever lost his connection is let in with what he has of his own: the type of the answer."""
+    """A client that lost its connection is admitted with its own session: the type of the answer."""
     async with stream(fleet, f"caller-{number}") as (client, _):
         session_id = await start_session(client)
         client.socket.transport.abort()
@@ -184,7 +184,7 @@ async def test_a_host_that_drains_speaks_to_the_end_and_gets_nobody_new(mortal: 
 
 
 async def test_a_host_that_dies_takes_no_word_along(mortal: Fleet) -> None:
-    """Its clients have the rest spoken by the other one, and nobody else notices."""
+    """Its clients have the rest spoken by the other one; other clients are not affected."""
     audio = speech.AudioFormat("pcm_s16le", sample_rate=16000)
     text = 4 * TEXT
 

@@ -138,7 +138,7 @@ def test_figures_are_for_the_charts_namespace_and_those_that_are_named() -> None
     for values, expected in (
         ({}, [[{"podSelector": {}}]]),
         ({"metricsFrom": monitoring}, [monitoring]),
-        ({"metricsFrom": []}, []),  # an empty `from` would let everybody in
+        ({"metricsFrom": []}, []),  # an empty `from` would admit every client
     ):
         policy = named(render(CHART, "tts", values))["NetworkPolicy/tts-hosts"]
         rules = [rule for rule in policy["spec"]["ingress"] if rule["ports"] == [{"port": "metrics"}]]

@@ -42,7 +42,7 @@ Outcomes = collections.Counter[str]  # code, "" of speech that was heard out →
 
 
 class Listeners:
-    """So many callers who ask for one turn after another until they are told that it is enough."""
+    """So many clients that request one turn after another until they are stopped."""
 
     def __init__(self, url: str, key: str, number: int, num_words: int) -> None:
         self.outcomes = Outcomes()
@@ -138,7 +138,7 @@ class Speaking(RayCluster):
         self._number, self._num_words = number, num_words
 
     def load(self, act: Callable[[], None]) -> Outcomes:
-        """Of all turns; `act` is called in mid-speech, and what comes after it is heard, too."""
+        """Return the outcomes of all turns; `act` is called in mid-speech, and what comes after it is heard, too."""
         with Listeners(self.stream_url, self.key, self._number, self._num_words) as listeners:
             listeners.until_heard(self._number)
             act()

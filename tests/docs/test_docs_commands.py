@@ -34,7 +34,7 @@ def options(command: str) -> set[str]:
 
 
 def source(module: str) -> str | None:
-    """Of what `python -m` starts, and of what it takes from its neighbours, where its options may stand; None: nothing
+    """Return the code that may define options of what `python -m` starts: its own and its neighbours'; None: nothing
     can be started."""
     path = ROOT / module.replace(".", "/")
     entry = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")

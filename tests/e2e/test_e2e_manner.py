@@ -14,7 +14,7 @@ from benchmarks.recognition import Recogniser, plain_words, word_error_rate
 from benchmarks.sentences import held_out
 from realtime_tts import TTS
 
-# A word that nobody knows, and in its place one that everybody does.
+# A word outside the dictionary, and a common one in its place.
 NONSENSE = {"zplonk": "water", "qwurth": "window", "vexnil": "garden"}
 FRAMES = ("Please bring the {} to the table.", "There is a {} behind the house.", "We talked about the {} for an hour.")
 

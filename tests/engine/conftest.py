@@ -26,13 +26,13 @@ def load_random(name: str, directory: Path, dtype: torch.dtype = torch.float32) 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    """Of the second generation: it knows isolated references."""
+    """Random model of the second generation, which knows isolated references."""
     return load_random("voxcpm2", tmp_path_factory.mktemp("tiny") / "tiny")
 
 
 @pytest.fixture(scope="session")
 def tiny_first(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    """Of the first generation: only continuation."""
+    """Random model of the first generation: only continuation."""
     return load_random("voxcpm_0_5b", tmp_path_factory.mktemp("tiny_first") / "tiny_first")
 
 

@@ -1,4 +1,4 @@
-"""What the cache holds is told as it comes and goes, by the names of those who ask for it."""
+"""Prefixes in the cache are reported as they come and go, by the keys of the requests for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def hashes_of(voice: str, num_blocks: int) -> list[bytes]:
 
 
 class Cache(RuleBasedStateMachine):
-    """Prefixes come and go in a small pool; one who only hears the news knows what is there."""
+    """Prefixes come and go in a small pool; the reports alone tell what is cached."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ def told(harness: EngineHarness) -> dict[bytes, int]:
 
 @pytest.mark.parametrize("with_prompt", [False, True])
 def test_what_an_engine_says_is_what_the_next_request_finds(tiny: LoadedModel, with_prompt: bool) -> None:
-    """Of a voice, and of a voice with a manner; until the voice is removed."""
+    """Prefixes of a voice, and of a voice with a manner, are shared until the voice is removed."""
     harness, config = EngineHarness(tiny), tiny.config
     shape = config.patch_size, config.latent_dim
     patches = np.random.RandomState(0).standard_normal((40, *shape)).astype("<f4")

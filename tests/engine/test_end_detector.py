@@ -74,7 +74,7 @@ def test_a_text_that_is_used_up_ends_some_patches_after_the_head_looks_elsewhere
 
 
 def test_the_last_token_gets_its_time() -> None:
-    """Of a long word, or of many a text's only one, the position is where it begins."""
+    """The position within a long word, and within the only word of many texts, is the word's beginning."""
     track = patches(*[0.0] * 40)
     for length, expected in ((0.0, 8), (1.0, 9), (15.0, 23)):
         assert speak(track, end=0.0, length=length)[1] == expected

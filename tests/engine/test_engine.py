@@ -204,7 +204,7 @@ def test_nan_in_one_stream_fails_it_and_leaves_its_neighbours_as_they_are(tiny: 
     assert np.array_equal(poisoned.pcm("good"), healthy.pcm("good"))  # bit for bit
     assert poisoned.engine.scheduler.pool.num_cached == 0  # "hello" fills no block
     assert torch.isfinite(poisoned.engine.runner.state.kv.pool).all()  # 0 × NaN in a masked position would be NaN
-    # whoever gets the failed stream's blocks and slot is not touched by what it left there
+    # the next stream in the failed one's blocks and slot is not touched by what it left there
     for number in range(4):
         poisoned.say(f"next{number}", "abcdefghij" * 3, seed=number, max_patches=20)
     poisoned.run()

@@ -1,4 +1,4 @@
-"""Adapters in the engine: each stream is changed by its own alone, and what was computed with one is nobody else's."""
+"""Adapters in the engine: each stream is changed by its own alone, and what was computed with one is not shared."""
 
 from __future__ import annotations
 

@@ -74,12 +74,12 @@ class Voices:
         return np.frombuffer(b"".join(parts), "<f4")
 
     def positions(self) -> list[float]:
-        """Stream by stream: who is in a step with whom depends on how far ahead steps are planned."""
+        """Stream by stream: which streams share a step depends on how far ahead steps are planned."""
         told = [m for m in self.sent if isinstance(m, frames.Audio) and m.text_position is not None]
         return [m.text_position for number in range(len(TEXTS)) for m in told if m.request_id == f"s{number}"]
 
     def ragged(self) -> None:
-        """Everybody joins when the one before has begun; two have another number of flow steps."""
+        """Each stream joins when the one before has begun; two have another number of flow steps."""
         for number in range(len(TEXTS)):
             self.say(number, **({"steps": 4} if number in (2, 5) else {}))
             self.engine.step()
@@ -189,7 +189,9 @@ def test_two_adapters_and_none_in_one_batch_say_what_they_say_on_the_cpu(tmp_pat
     for voices in (alone, gpu):
         voices.say(0)
         voices.run()
-    close(gpu.pcm(0), alone.pcm(0), 1e-3)  # by the graphs of those who have none; which products they hold is timed
+    close(
+        gpu.pcm(0), alone.pcm(0), 1e-3
+    )  # by the graphs of streams without an adapter; which products they hold is timed
 
 
 def test_plain_torch_serves_as_well(starter: LoadedModel) -> None:

@@ -1,4 +1,4 @@
-"""Flow steps are work: who asks for many of them has fewer streams, and makes nobody else late."""
+"""Flow steps are work: a tenant that requests many of them has fewer streams, and makes no other tenant late."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_what_the_device_can_carry_is_shared_by_work() -> None:
     assert beyond_share([*heavy, *light], 22) == set()
     assert beyond_share([*heavy, *light], 18) == {"h2", "l9"}, "nine each"
     assert beyond_share([*heavy, *light], 4) == {"h0", "h1", "h2", *(f"l{number}" for number in range(2, 10))}
-    assert beyond_share(heavy, 4) == set(), "it shares with nobody"
+    assert beyond_share(heavy, 4) == set(), "it has no other to share with"
 
 
 @given(
@@ -199,7 +199,7 @@ def test_nobody_has_more_work_than_a_share_while_another_lacks_some(
 def test_of_each_tenant_one_group_has_a_turn_before_the_others() -> None:
     many = [request(f"m{steps}", "many", steps, started_s=steps / 100) for steps in (20, 30, 40)]
     one = request("one", "one", 6, started_s=1.0)
-    assert beyond_one_group(many) == set(), "it shares with nobody"
+    assert beyond_one_group(many) == set(), "it has no other to share with"
     assert beyond_one_group([*many, request("u", "usual")]) == {"m30", "m40"}
     assert beyond_one_group([*many, one]) == {"m30", "m40"}
 

@@ -231,7 +231,7 @@ def test_what_may_still_change_is_neither_cached_nor_taken_from_the_cache(tiny: 
     assert pool.num_cached == front // 16 > 0
     extend(harness, "abcdefghij" * 4)
     harness.run()
-    assert pool.num_cached == (front + 40 + 1) // 16  # no patches: nobody will ask for those
+    assert pool.num_cached == (front + 40 + 1) // 16  # no patches: no request can share those
     harness.say("y", "abcdefghij" * 4, voice="v", max_patches=10)  # the same text, known: what was final is found
     harness.run()
     harness.say("z", "abcdefghij" * 4, voice="v", max_patches=10, final=False)

@@ -1,4 +1,4 @@
-"""Openings in memory: what is sent from there, to whom, and that nobody hears it."""
+"""Openings in memory: what is sent from there, to which requests, and without an audible difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scheduling by playback: who goes first, who waits, and that nobody waits for ever."""
+"""Scheduling by playback: which stream goes first, which waits, and that none waits for ever."""
 
 from __future__ import annotations
 
@@ -457,7 +457,7 @@ def test_a_step_is_full_of_those_who_can_wait_and_twice_as_many_are_its_end() ->
         sizes.append((len(plan.prefill), len(plan.decode)))
         finish(scheduler, plan, 0.01)
     assert sizes[0] == (6, 0)  # none of them has spoken: they cannot wait, but a step has an end
-    assert sizes[1] == (3, 0)  # of those who have, none makes it longer
+    assert sizes[1] == (3, 0)  # none of the streams with audio makes it longer
     assert sizes[2:] == [(0, 3)] * 2  # leads: a few at a time
     for name in names:
         scheduler.playback(name, 10.0, False, 0.02)  # all have run dry
@@ -569,7 +569,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.end([self.scheduler.end(request.request_id, FinishReason.FAILED)])
 
     def write(self, item: StepItem, request: Request) -> None:
-        """What a step leaves in the blocks; nobody else may hold those, nor find them."""
+        """What a step leaves in the blocks; no other request may hold those, nor find them."""
         content, size = content_of(request), 16
         for position in range(item.start, item.end):
             block = item.blocks[position // size]
@@ -699,7 +699,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                     assert self.cells[request.blocks[position // 16], position % 16] == expected[position]
 
     def teardown(self) -> None:
-        """Whatever happened, everybody can be served to the end."""
+        """Whatever happened, every request can be served to the end."""
         for context in "abcde":
             self.scheduler.playback(context, 1e9, False, self.now)
         for request in self.open_requests():
@@ -745,7 +745,7 @@ def test_those_to_whom_nothing_happens_are_not_looked_at(monkeypatch: pytest.Mon
 
 
 def test_the_times_at_which_parked_contexts_go_on_are_not_kept_for_ever() -> None:
-    """A listener of whom nothing more is heard, and who needs nothing for years, may say so again and again."""
+    """A listener without further reports, which needs nothing for years, may report that again and again."""
     scheduler = make()
     add(scheduler, "a")
     run(scheduler, 0.0)

@@ -79,7 +79,7 @@ def run(scheduler: Scheduler, now: float = 0.0, stop: bool = False) -> StepPlan:
 
 
 def run_dry(scheduler: Scheduler) -> int:
-    """Steps until nobody can go on; how many."""
+    """Run steps until no stream can go on; return their number."""
     count = 0
     while run(scheduler):
         count += 1
@@ -476,7 +476,7 @@ class Straying(StepCost):
 
 
 class Listeners(Load):
-    """Three callers who interrupt every turn after a while; what each turn's longest gap was that no text caused."""
+    """Three clients that interrupt every turn after a while; what each turn's longest gap was that no text caused."""
 
     def __init__(self, seed: int) -> None:
         rng = random.Random(seed)
@@ -530,7 +530,7 @@ class Crowd(Load):
 
 
 def test_who_waits_for_text_gives_the_device_away_and_gets_its_share_back() -> None:
-    """Those that wait are in nobody's count, so what their tenant has besides them may run; and once their text is
+    """Streams that wait count for no tenant, so what their tenant has besides them may run; and once their text is
     there they stand where they stood."""
     whole = Crowd(False, False).delays_s["honest"]
     for are_live in ((False, True), (True, False), (True, True)):

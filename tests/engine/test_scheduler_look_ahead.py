@@ -146,7 +146,7 @@ def many(**fields: object) -> tuple[Scheduler, StepPlan]:
 def test_where_others_fill_a_step_it_does_not_wait_for_what_became_of_the_one_before() -> None:
     scheduler, plan = many(max_patches=40)
     seen = set(plan.request_ids)
-    for _ in range(2):  # whoever ends in the first
+    for _ in range(2):  # the streams that end in the first
         assert scheduler.others_fill_a_step(plan)
         following = scheduler.over_others(plan, 0.0, 0.0)
         assert len(following.decode) == 3
@@ -165,7 +165,7 @@ def test_who_comes_while_a_step_is_computed_is_in_the_next_one() -> None:
 
 
 def test_a_step_behind_one_that_is_still_computed_begins_later() -> None:
-    """So that who cannot wait for the step after it is in it, too."""
+    """So that a stream that cannot wait for the step after it is in it, too."""
     scheduler, plan = many(max_patches=40)
     step_s = scheduler.cost.step_s(3, 0)
     idle = [name for name in (f"r{number}" for number in range(9)) if name not in plan.request_ids]

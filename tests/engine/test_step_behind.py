@@ -1,4 +1,4 @@
-"""A step is given to the device while it computes the one before: who may be in it, and what an end or failure does."""
+"""A step is launched while the device computes the one before: its streams, and the effect of an end or a failure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LazyDevice:
         self.queue: collections.deque[Later] = collections.deque()
         self.gaps_s: list[float] = []
         self.num_queued: list[int] = []
-        self.fails: set[str] = set()  # with somebody of these in a step
+        self.fails: set[str] = set()  # steps with one of these fail
         self._free_s = 0.0
         runner = harness.engine.runner
         self._launch, self._result = runner.launch, runner.result
@@ -65,7 +65,7 @@ class LazyDevice:
         self.num_queued.append(len(self.queue))
         for ahead in list(self.queue)[:-1]:
             before, behind = set(speaking(ahead.layout)), set(speaking(layout))
-            assert behind == before or not behind & before  # everybody goes on, or nobody who is in both
+            assert behind == before or not behind & before  # all streams go on, or none is in both
         return later
 
     def result(self, layout: StepLayout, sent: Later) -> StepResult:
@@ -109,7 +109,7 @@ def test_the_device_has_its_next_step_before_the_last_is_over_and_says_the_same(
 
 
 def test_where_everybody_goes_on_the_device_has_its_next_step_in_time_too(tiny: LoadedModel) -> None:
-    """But not before it is known who comes beside them."""
+    """But not before it is known which streams come beside them."""
     harness, device = lazy(tiny)
     harness.engine.runner.advances = True
     plain = EngineHarness(tiny, max_streams=8, num_blocks=64)
@@ -128,7 +128,7 @@ def test_where_everybody_goes_on_the_device_has_its_next_step_in_time_too(tiny: 
 
 
 def test_it_is_launched_no_sooner_than_it_must_be(tiny: LoadedModel) -> None:
-    """Who comes while the device computes is in the step behind, unless it is nearly over."""
+    """A stream that comes while the device computes is in the step behind, unless it is nearly over."""
     harness, device = lazy(tiny, full_streams=1)
     say_all(harness, max_patches=20)
     for _ in range(40):  # until it knows how long a step takes
@@ -136,7 +136,7 @@ def test_it_is_launched_no_sooner_than_it_must_be(tiny: LoadedModel) -> None:
     inbox, asked = harness.engine._inbox, []
 
     class Inbox:
-        """Somebody comes while a step is computed."""
+        """A request arrives while a step is computed."""
 
         empty, get_nowait, put = inbox.empty, inbox.get_nowait, inbox.put
 

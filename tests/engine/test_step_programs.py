@@ -1,4 +1,4 @@
-"""A step as programs over static tensors: padding to a captured size harms nobody, and what crosses to the device."""
+"""A step as programs over static tensors: padding changes no stream, and what crosses to the device."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_padded_rows_change_nothing_nor_does_advancing(
 def test_looking_ahead_changes_nothing(
     tiny: LoadedModel, plain: EngineHarness, advances: bool, limits: dict[str, int]
 ) -> None:
-    """Nor does who shares a step with whom."""
+    """Nor does it matter which streams share a step."""
     ahead = speak(tiny, 0, advances, looks_ahead=True, **limits)
     for number in range(len(TEXTS) + 1):
         expected = plain.pcm(f"r{number}")
@@ -126,7 +126,7 @@ def test_who_is_ahead_has_no_rows(tiny: LoadedModel, monkeypatch: pytest.MonkeyP
 
 
 def test_who_is_not_in_the_next_step_is_read_when_he_comes_again(tiny: LoadedModel) -> None:
-    """With who begins then: where others fill the next step, the LMs' weights are not fetched for the two by turns."""
+    """With the streams that begin then: where others fill the next step, the LMs' weights are fetched once for both."""
     harness = EngineHarness(tiny, max_streams=5, full_streams=1)
     runner, calls = harness.engine.runner, []
     runner.is_asynchronous = runner.advances = True

@@ -13,7 +13,7 @@ FAR = CONFIG.text_bound(1) + CONFIG.chars_per_patch + 0.01
 
 @pytest.mark.parametrize("position", [None, CONFIG.chars_per_patch])
 def test_an_open_text_runs_out_where_too_little_lies_in_front(position: float | None) -> None:
-    """Where nobody tells how far the speech has come, by how many patches there are."""
+    """Without a measured position, the number of patches counts."""
     assert not TextSupply(FAR, is_final=False, position=position).runs_out(1, CONFIG)
     assert TextSupply(FAR - 0.1, is_final=False, position=position).runs_out(1, CONFIG)
     assert not TextSupply(0.0, is_final=True, position=position).runs_out(1, CONFIG)

@@ -167,7 +167,7 @@ def test_a_magnitude_with_too_few_rows_is_refused_before_it_is_folded(directory)
 
 @pytest.mark.parametrize(("one", "other"), [("self_attn.q_proj", "self_attn.k_proj"), ("mlp.gate_proj", "mlp.up_proj")])
 def test_parts_that_only_together_have_the_right_size_are_refused(directory, one, other):
-    """Of two matrices that become one, rows that moved from the second to the first."""
+    """Rows that moved from the second to the first of two matrices that become one are found."""
     stem = "base_lm.layers.0."
 
     def move_rows(tensors):

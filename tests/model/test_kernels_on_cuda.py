@@ -134,7 +134,7 @@ def test_the_gated_product(rows: int, hidden: int, size: int) -> None:
 def local_expected(
     qkv: Tensor, rope: tuple[Tensor, Tensor] | None, length: int, queries: int, heads: int, kv_heads: int
 ) -> Tensor:
-    """Of each sequence's last positions, in float64."""
+    """Attention of each sequence's last positions, in float64."""
     split = qkv.double().view(-1, length, heads + 2 * kv_heads, qkv.shape[1] // (heads + 2 * kv_heads)).transpose(1, 2)
     qk, v = split.split((heads + kv_heads, kv_heads), dim=1)
     if rope is not None:

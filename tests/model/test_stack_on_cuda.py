@@ -61,7 +61,7 @@ def exact(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def bound(num_layers: int) -> float:
-    """Of rounding to bfloat16 at every layer, relative: a share of 0.4 % each, which add up as if at random."""
+    """Relative error of rounding to bfloat16 at every layer: 0.4 % each, which add up as if at random."""
     return 6e-3 * num_layers**0.5
 
 

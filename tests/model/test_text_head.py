@@ -16,7 +16,7 @@ LAYERS = 2
 
 
 def reference(q: Tensor, k: Tensor, head: int, start: int, length: int) -> tuple[float, float, float]:
-    """Of the last position: mean index in the text, its deviation, and the share of attention there. q [heads, d],
+    """Return the last position's mean index in the text, its deviation, and the share of attention there. q [heads, d],
     k [context, kv_heads, d]."""
     scores = k[:, head * KV_HEADS // HEADS].double() @ q[head].double() / HEAD_DIM**0.5
     weights = scores.softmax(0)[start : start + length]

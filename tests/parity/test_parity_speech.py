@@ -31,7 +31,7 @@ GOLDENS = Path(__file__).parent / "goldens"
 
 
 def shapes_of(name: str) -> dict[str, list[int]]:
-    """Of all tensors in the reference's model."""
+    """Names of all tensors in the reference's model."""
     with safe_open(GOLDENS / f"{name}.safetensors", "pt") as file:
         return dict(json.loads(file.metadata()["shapes"]))
 

@@ -1,4 +1,4 @@
-"""A server that shuts down: who is told, who may come back, and that nothing new begins."""
+"""A server that shuts down: which clients are told, which may come back, and that nothing new begins."""
 
 from __future__ import annotations
 

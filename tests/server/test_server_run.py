@@ -1,4 +1,4 @@
-"""What `serve` tells whoever started it."""
+"""What `serve` prints for the person that started it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dialect that nobody speaks: no ids on the wire but a state, several messages in a frame, several frames for one.
+"""A dialect without clients: no ids on the wire but a state, several messages in a frame, several frames for one.
 
 A client sends lines: ``.`` ends the turn, ``!`` interrupts it, ``bye`` leaves, anything else is text of the turn. It
 gets a frame for each word, bare packets, and learns nothing of starts and keep-alives.

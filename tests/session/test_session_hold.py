@@ -307,7 +307,7 @@ WORDS = "Incredible internationalization, unbelievably uncomfortable accommodati
 
 class PacedEngine:
     """An engine that makes a patch a tick while it is no more than `LEAD_MS` ahead of the listener, as far as it knows,
-    and a listener in real time who pauses."""
+    and a listener in real time that pauses."""
 
     def __init__(self, driver: Driver, seed: int) -> None:
         self.driver, self.rng = driver, random.Random(seed)

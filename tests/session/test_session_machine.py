@@ -483,7 +483,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.make_audio(name, speech, audio_ms, done)
 
     def make_audio(self, name: str, speech: Speech, audio_ms: float, done: bool) -> None:
-        """Of a segment that is open no more than its text gives, and not its end. Every other engine measures."""
+        """Speak no more of an open segment than its text gives, and not its end. Every other engine measures."""
         segment = speech.segments[0]
         if not segment.final:
             text_ms = MS_PER_CHAR * len(segment.text) - speech.segment_ms

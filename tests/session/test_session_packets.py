@@ -29,7 +29,7 @@ from realtime_tts.session.resume import ResumeBuffer
 
 
 def runs(messages: list[ServerMessage]) -> list[tuple[int, int]]:
-    """Of each message of audio: its number, and how many packets it has."""
+    """Return, for each message of audio, its number and how many packets it has."""
     return [(m.sequence, len(m.packets)) for m in messages if isinstance(m, AudioPackets)]
 
 

@@ -1,4 +1,4 @@
-"""Text is planned as far as it can be spoken soon, a little at a time, and nobody hears the difference."""
+"""Text is planned as far as it can be spoken soon, a little at a time, without an audible difference."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WORDS = st.lists(
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Of how many characters the planner was given, call by call."""
+    """Number of characters that the planner was given, call by call."""
     found: list[int] = []
     push = FakePlanner.push
 

@@ -1,4 +1,4 @@
-"""What a context is spoken with: who decides, and what nobody may ask for."""
+"""What a context is spoken with: which choice counts, and what no client may request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The threads that encode: what becomes of their jobs, and how often anybody is woken for them."""
+"""The threads that encode: what becomes of their jobs, and how often they are woken."""
 
 from __future__ import annotations
 

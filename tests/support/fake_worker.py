@@ -158,7 +158,7 @@ class FakeWorker:
         self.contexts: dict[str, Context] = {}
         self.requests: dict[str, tuple[Request, asyncio.Task[None]]] = {}
         self.drafts: dict[str, str] = {}  # by context
-        self.voices: dict[str, str | None] = dict.fromkeys(POLICY["voices"])  # id → tenant; None: everybody's
+        self.voices: dict[str, str | None] = dict.fromkeys(POLICY["voices"])  # id → tenant; None: all tenants'
         self.encodings: dict[str, asyncio.Task[None]] = {}
         self.adapters: set[str] = set()
         self.prefixes: set[bytes] = set()  # that were computed here

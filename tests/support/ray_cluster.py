@@ -95,7 +95,7 @@ class RayCluster:
         self.until(is_so)
 
     def servers(self) -> dict[int, int]:
-        """Of those that run: process → that of its replica; of one that was left behind 1, or whoever takes orphans."""
+        """Running servers: process → that of its replica; for one left behind 1, or the process that takes orphans."""
         found = {}
         for process in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):

@@ -67,7 +67,7 @@ class ScriptedLLM:
         """ "finished", or "hung up" if the client went away first."""
         told, gone = asyncio.ensure_future(self.go_on.wait()), asyncio.ensure_future(reader.read(1))
         await asyncio.wait([told, gone], timeout=READ_S, return_when=asyncio.FIRST_COMPLETED)
-        outcome = "finished" if told.done() else "hung up" if gone.done() else "nobody said anything"
+        outcome = "finished" if told.done() else "hung up" if gone.done() else "silent"
         for task in (told, gone):
             task.cancel()
         await asyncio.gather(told, gone, return_exceptions=True)

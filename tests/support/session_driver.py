@@ -129,7 +129,7 @@ DEFAULTS = SpeechParams(seed=7, cfg=2.0, steps=10, language="en", mode="clause",
 
 
 def resolve(defaults: Choices, overrides: Choices) -> ContextSettings:
-    """Knows every voice but "nobody", and no step count below 2."""
+    """Accept every voice except "nobody", and no step count below 2."""
     voice = overrides.voice or defaults.voice or "amber"
     if voice == "nobody":
         raise VoiceNotFound("no such voice", field="voice")

@@ -1,4 +1,4 @@
-"""Speech as somebody might record it: by two of the starter voice's voices (recordings/*.ogg), whose text is `TEXT`."""
+"""Speech as a person might record it: by two of the starter voice's voices (recordings/*.ogg), whose text is `TEXT`."""
 
 from __future__ import annotations
 

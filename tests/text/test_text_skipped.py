@@ -1,4 +1,4 @@
-"""What nothing can speak is reported as skipped, and never as a word; nor is markup, which nobody misses."""
+"""What nothing can speak is reported as skipped, and never as a word; nor is markup, which no listener misses."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ async def test_an_adapter_is_there_as_long_as_a_client_wants_it(
 async def test_an_adapter_that_is_unloaded_everywhere_is_gone_for_all_and_can_come_anew(
     make_client: MakeClient, make_guest: MakeGuest, tmp_path: Path
 ) -> None:
-    """Who lets go of the old one then does no harm to the new one."""
+    """A client that releases the old one then does no harm to the new one."""
     owner = await make_client()
     guest = await make_guest(owner)
     message = frames.AddAdapter("a", str(tmp_path))

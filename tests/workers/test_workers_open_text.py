@@ -34,7 +34,7 @@ async def test_an_open_text_is_spoken_as_far_as_it_goes_and_to_its_end_when_it_i
     client.extend("r", MORE, False)
     await until(lambda: stream.buffered_bytes == 3 * 2 * 2560)
     await awaits_text(client)
-    assert client.stats[0].running == 0  # who waits for text stands still and is no hang
+    assert client.stats[0].running == 0  # a stream that waits for text stands still and is no hang
     client.extend("r", WHOLE, True)
     pcm, done = await collect(stream)
     assert isinstance(done, frames.Done)
@@ -86,6 +86,6 @@ async def test_a_worker_that_is_lost_fails_its_open_requests(make_client: MakeCl
     _, failed = await asyncio.wait_for(collect(stream), 20)
     assert isinstance(failed, frames.Failed)
     assert failed.code == "engine_lost"
-    client.extend("r", WHOLE, True)  # nobody has it any more
+    client.extend("r", WHOLE, True)  # no worker has it any more
     await until(lambda: client.num_ready == 1)
     assert client.num_requests == 0

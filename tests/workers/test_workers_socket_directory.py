@@ -29,7 +29,7 @@ WORKER = "import time; print(flush=True); time.sleep(600)"
 
 @pytest.fixture
 def parent(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory for temporary files that nobody else uses."""
+    """A directory for temporary files that no other test uses."""
     tmp_path_factory.getbasetemp()  # not in there
     path = tempfile.mkdtemp()
     monkeypatch.setenv("TMPDIR", path)

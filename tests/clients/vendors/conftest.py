@@ -24,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def fake_gateway() -> Iterator[str]:
-    """One that anybody may use."""
+    """A gateway without keys."""
     with running_gateway({}) as url:
         yield url
 

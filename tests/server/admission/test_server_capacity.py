@@ -1,4 +1,4 @@
-"""Nobody new is let in at the cost of those who are being spoken to: the gateway's own lateness, and a full engine."""
+"""No new speech is admitted at the cost of running speech: the gateway's own lateness, and a full engine."""
 
 from __future__ import annotations
 
@@ -166,8 +166,8 @@ def test_one_keys_work_fills_the_waiting_room_for_itself_only() -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_many_with_little_are_too_many_all_the_same(late: bool) -> None:
-    everybody = {str(number): 1 for number in range(20)}
-    assert is_refused(everybody, "new", streams=4, waiting=4, late=late)
+    all_keys = {str(number): 1 for number in range(20)}
+    assert is_refused(all_keys, "new", streams=4, waiting=4, late=late)
 
 
 def test_while_the_gateway_is_late_only_who_has_less_than_his_share_comes_in() -> None:
@@ -175,7 +175,7 @@ def test_while_the_gateway_is_late_only_who_has_less_than_his_share_comes_in() -
     assert not is_refused({"a": 2}, "b", late=True, streams=64)
     assert is_refused({"a": 2, "b": 1}, "b", late=True, streams=64)
     assert not is_refused({"a": 2, "b": 1, "c": 1}, "d", late=True, streams=64)
-    assert is_refused({"a": 1, "b": 1}, "c", late=True, streams=64), "nobody has more than he"
+    assert is_refused({"a": 1, "b": 1}, "c", late=True, streams=64), "no key has more"
     assert not is_refused({}, "a", late=True), "on a slow machine one is spoken to all the same"
 
 

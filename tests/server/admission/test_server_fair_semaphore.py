@@ -1,4 +1,4 @@
-"""A gate with few places lets everybody in, in turns."""
+"""A semaphore with few places admits every key, in turns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Visitors:
                 await leaves.wait()
             finally:
                 self.inside.remove(name)
-        if self._cancels:  # who has been called in, and had no time to run since
+        if self._cancels:  # one that was admitted, and had no time to run since
             self._tasks[self._cancels][0].cancel()
 
     async def go(self, *names: str, and_cancel: str = "") -> None:

@@ -276,7 +276,7 @@ def test_the_lines_of_the_documentation_work_as_they_stand(gateway: GatewayHarne
     assert [voice["id"] for voice in json.loads(answer)["voices"]] == ["slt"]
 
 
-# ---- who gets one -------------------------------------------------------------------------------------------------
+# ---- which clients get one -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

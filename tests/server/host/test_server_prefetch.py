@@ -1,5 +1,5 @@
 """Once a server is ready, no client makes it load modules, compile patterns or build parsers: the first would
-wait for that, and everybody else while the event loop is held up."""
+wait for that, and all other clients while the event loop is held up."""
 
 from __future__ import annotations
 

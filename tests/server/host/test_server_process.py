@@ -136,7 +136,7 @@ async def test_what_no_gateway_has_cannot_be_resumed(host: ServerProcess, query:
 
 
 async def test_limits_are_the_hosts(host: ServerProcess) -> None:
-    """Also for those who come at one moment."""
+    """Also for clients that come at one moment."""
     await until_free(host)
     async with contextlib.AsyncExitStack() as stack:
 

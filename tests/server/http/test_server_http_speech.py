@@ -508,7 +508,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 
 def num_steps(gateway: GatewayHarness) -> int:
-    """Of the engine, as far as it has told."""
+    """Number of steps of the engine, as last reported."""
     return gateway.call(lambda: sum(stats.num_steps for stats in gateway.gateway.engine.stats))
 
 

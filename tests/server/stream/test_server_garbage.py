@@ -18,7 +18,7 @@ NUM_SOCKETS = 5
 
 @pytest.fixture
 def gateway(make_gateway: Callable[..., GatewayHarness]) -> GatewayHarness:
-    """One that waits for nobody who has gone."""
+    """A gateway that waits for no lost client."""
     return make_gateway(resume_window_s=0.0)
 
 

@@ -1,4 +1,4 @@
-"""Who is let in, and what the others are told before the upgrade."""
+"""Which clients are admitted, and what the others are told before the upgrade."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class CountingSink:
         return True
 
     def supersede(self) -> None:
-        raise AssertionError("nobody else comes")
+        raise AssertionError("no other client comes")
 
 
 async def test_the_socket_is_woken_for_packets_that_may_leave_and_not_for_those_that_wait(
@@ -42,7 +42,7 @@ async def test_the_socket_is_woken_for_packets_that_may_leave_and_not_for_those_
     admission = cast("Any", SimpleNamespace(charge=lambda *_: None, charge_added=lambda *_: None))
     services = Services(cast("Any", None), cast("Any", None), cast("Any", None), Metrics(), admission)
     live = LiveSession(session, services, Client("t"), lambda ended: None)
-    monkeypatch.setattr(live, "_start", lambda event, at: None)  # nobody speaks but we
+    monkeypatch.setattr(live, "_start", lambda event, at: None)  # only the test speaks
     sink = CountingSink()
     live.attach(sink)
     live.receive(Text("c", "A long story."))

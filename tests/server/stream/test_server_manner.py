@@ -44,7 +44,7 @@ async def spoken(gateway: GatewayHarness, *texts: str, **params: object) -> Stre
 
 
 def silences_ms(pcm: bytes) -> list[float]:
-    """Of the runs of zeros that last for more than a word's gap; the fake's speech has none."""
+    """Durations of the runs of zeros that last for more than a word's gap; the fake's speech has none."""
     zero = np.frombuffer(pcm, "<i2") == 0
     edges = np.flatnonzero(np.diff(np.concatenate(([0], zero.view(np.int8), [0]))))
     return [length / 16 for length in np.diff(edges)[::2] if length > 1600]

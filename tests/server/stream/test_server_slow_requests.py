@@ -1,4 +1,4 @@
-"""Requests that never end and answers that nobody reads hold no connection for long, and connections are counted."""
+"""Requests that never end and answers that no client reads hold no connection for long, and connections are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vapi's custom voice on a real server: samples, keys, refusals and a caller who hangs up."""
+"""Vapi's custom voice on a real server: samples, keys, refusals and a client that hangs up."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_the_same_recording_is_decoded_once_while_there_is_a_voice_of_it(
     gateway = make_gateway(api_key_hashes=(key_hash, other_hash))
     first, second = (lend(gateway.url, recording, key).json() for _ in range(2))
     assert len(decodings) == 1
-    assert first["id"] != second["id"]  # who deletes one does not end the other
+    assert first["id"] != second["id"]  # deleting one does not end the other
     assert [warning["code"] for warning in first["warnings"]] == ["several_speakers"]
     assert first["warnings"] == second["warnings"]
     by_id = gateway.gateway.voices.by_id
@@ -169,7 +169,7 @@ def test_the_same_recording_is_decoded_once_while_there_is_a_voice_of_it(
     assert records[0] is not None is not records[1]
     assert records[0].latents is records[1].latents
     assert lend(gateway.url, recording, other).status_code == 201
-    assert len(decodings) == 2  # another key is not told that somebody has sent it before
+    assert len(decodings) == 2  # another key is not told that it was sent before
     refused = lend(gateway.url, recording, key, consent="")
     assert (refused.status_code, refused.json()["field"]) == (400, "consent")
     for voice in (first, second):
@@ -378,7 +378,7 @@ async def test_the_python_client_returns_its_voice_where_it_gets_no_session(
     assert gateway.gateway.voices.num_temporary() == 0
 
 
-# ---- what it costs those who listen ----------------------------------------------------------------------------------
+# ---- what it costs other listeners ----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

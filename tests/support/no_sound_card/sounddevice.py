@@ -1,4 +1,4 @@
-"""Stands in for PortAudio's module where there is no sound card: nobody speaks, what is played is kept in a file."""
+"""Stands in for PortAudio's module where there is no sound card: it is silent, and what is played is kept in a file."""
 
 from __future__ import annotations
 
