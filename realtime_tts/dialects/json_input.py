@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
 from realtime_tts.errors import InvalidMessage, InvalidRequest
+from realtime_tts.text.characters import replace_surrogates
 
 MAX_DEPTH = 8
 MAX_INTEGER_DIGITS = 20
@@ -28,7 +29,6 @@ _INTEGER_LIMIT = 2**63  # range of messages between processes, databases and cou
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")  # the parser checks that they match
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 # By pydantic's error type; the placeholders are filled from the error's context.
 _PROBLEMS = {
@@ -167,11 +167,6 @@ def invalid(kind: type[E], error: ErrorDetails, *, skipped: int = 0, prefix: str
     problem = _PROBLEMS.get(error["type"])
     message = f"{subject}: {error['msg']}" if problem is None else f"{subject} {problem.format(**error.get('ctx', {}))}"
     return kind(message, field=field or None)
-
-
-def replace_surrogates(text: str) -> str:
-    """Replace each lone surrogate by U+FFFD; the length stays the same, so that offsets stay valid."""
-    return _SURROGATE.sub("\ufffd", text)
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -39,6 +39,7 @@ _ANY_STOP = regex.compile(r"\p{Terminal_Punctuation}")
 _FULL_STOP = regex.compile(r"\p{Sentence_Break=ATerm}")
 _PICTOGRAPH = regex.compile(r"[\p{Extended_Pictographic}\u2190-\u2bff\u3030\U0001d000-\U0010ffff]")
 _ASCII_SIGNS = frozenset("$%&@#+=<>^~")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _CJK_PUNCTUATION = re.compile("[\u3000-\u303f\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f\uff5f-\uff65]")
 
 
@@ -131,6 +132,6 @@ def has_content(char: str) -> bool:
     return category[0] in "LN" or category in ("Sm", "Sc", "So", "Co", "Cn") or (category == "Sk" and char > "\uffff")
 
 
-def is_surrogate(char: str) -> bool:
-    """Return True for half of a UTF-16 pair, which is no character and cannot be encoded."""
-    return "\ud800" <= char <= "\udfff"
+def replace_surrogates(text: str) -> str:
+    """Replace each half of a UTF-16 pair, which cannot be encoded, by U+FFFD; offsets stay valid."""
+    return _SURROGATE.sub("\ufffd", text)

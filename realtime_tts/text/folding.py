@@ -16,7 +16,6 @@ from realtime_tts.text.characters import (
     is_cjk_punctuation,
     is_foreign_letter,
     is_mark,
-    is_surrogate,
 )
 
 WHOLE = "\x01"  # control characters of a text are left out
@@ -146,7 +145,7 @@ def _fold_cluster(cluster: str) -> str:
     base, marks = cluster[0], cluster[1:]
     if base in _LOOKALIKES:
         return _LOOKALIKES[base]
-    if is_surrogate(base):
+    if unicodedata.category(base) == "Cs":  # half of a UTF-16 pair
         return " "
     if base.isspace():
         return base if base == "\n" else " "

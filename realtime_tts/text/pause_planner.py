@@ -7,12 +7,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from realtime_tts.text.characters import replace_surrogates
 from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.marks import Break, Decoded, Piece, Substitute, Tag
 from realtime_tts.text.markup import markup_reader
 from realtime_tts.text.normalizer import Normalizer, primary_subtag
 from realtime_tts.text.pauses import EMPTY_SPEECH_MS, MAX_SENTENCE_SILENCE_MS, MAX_SILENCE_MS
-from realtime_tts.text.planner import OPEN_STALL_S, Planning, Segment, SpeechPlanner, all_segments, replace_surrogates
+from realtime_tts.text.planner import OPEN_STALL_S, Planning, Segment, SpeechPlanner, all_segments
 from realtime_tts.text.segmenter import SegmenterConfig
 from realtime_tts.text.words import Word
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from realtime_tts.errors import ContextClosed
-from realtime_tts.text.characters import is_surrogate
+from realtime_tts.text.characters import replace_surrogates
 from realtime_tts.text.marks import SOUND, Substitute
 from realtime_tts.text.normalizer import Normalizer, Reading
 from realtime_tts.text.opening import OpenText
@@ -264,10 +264,3 @@ class SpeechPlanner:
 
 def all_segments(planning: Planning) -> list[Segment]:
     return [segment for segments in planning for segment in segments]
-
-
-def replace_surrogates(text: str) -> str:
-    """Replace each lone surrogate by one replacement character: offsets stay, and the text can be encoded."""
-    if text.isascii() or not any(map(is_surrogate, text)):
-        return text
-    return "".join("\ufffd" if is_surrogate(char) else char for char in text)

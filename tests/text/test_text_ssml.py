@@ -9,10 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.errors import BadSSML
+from realtime_tts.text.characters import replace_surrogates
 from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.markup import checking
 from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import Segment, replace_surrogates
+from realtime_tts.text.planner import Segment
 from realtime_tts.text.ssml import MAX_DEPTH, MAX_SUBSTITUTED_CHARS, MAX_TAG_CHARS
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,.?!'-"
