@@ -54,8 +54,8 @@ def parse_request(body: bytes, voice: str, output_format: str) -> SpeechRequest:
     )
 
 
-class TimedLines(Rendering):
-    """Answer of JSON lines, each with the next audio and the characters that begin in it or soon after."""
+class _Timed(Rendering):
+    """Answer of JSON with the times of a text's characters."""
 
     content_type = "application/json"
     wants_words = True
@@ -64,9 +64,17 @@ class TimedLines(Rendering):
         self._times = CharacterTimes()
         self._times.push(text)
 
+    def _placed(self, chunk: Chunk) -> Characters:
+        """Return the characters that begin in a chunk or soon after."""
+        return self._times.place(chunk.words) if chunk.words else Characters()
+
+
+class TimedLines(_Timed):
+    """Answer of JSON lines, each with the next audio and the characters that begin in it or soon after."""
+
     def chunk(self, chunk: Chunk) -> bytes:
         """Return the next line; b"" without audio and characters."""
-        characters = self._times.place(chunk.words) if chunk.words else Characters()
+        characters = self._placed(chunk)
         return _line(chunk.data, characters) if chunk.data or characters.chars else b""
 
     def end(self, total: Total) -> bytes:
@@ -78,21 +86,17 @@ class TimedLines(Rendering):
         return dump_json(elevenlabs_problem(error)[1]).encode() + b"\n"
 
 
-class TimedObject(Rendering):
+class TimedObject(_Timed):
     """Answer of one JSON object, written while audio is produced, so that little of it is kept in memory."""
 
-    content_type = "application/json"
-    wants_words = True
-
     def __init__(self, text: str) -> None:
-        self._times = CharacterTimes()
-        self._times.push(text)
+        super().__init__(text)
         self._characters = Characters()
         self._rest = b""  # bytes of an incomplete base64 group
         self._opening = b'{"audio_base64":"'
 
     def chunk(self, chunk: Chunk) -> bytes:
-        self._characters.extend(self._times.place(chunk.words) if chunk.words else Characters())
+        self._characters.extend(self._placed(chunk))
         data = self._rest + chunk.data
         whole = len(data) - len(data) % 3
         self._rest = data[whole:]
