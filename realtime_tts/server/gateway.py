@@ -17,10 +17,12 @@ from realtime_tts import __version__
 from realtime_tts.audio.provenance import Provenance
 from realtime_tts.config import Settings
 from realtime_tts.contract import frames
+from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.contract.watch import watch
-from realtime_tts.errors import EngineLost, EngineStartError, ModelNotFound, RealtimeTTSError
+from realtime_tts.errors import DictionaryNotFound, EngineLost, EngineStartError, ModelNotFound, RealtimeTTSError
 from realtime_tts.server.admission.admission import Admission
 from realtime_tts.server.admission.availability import Availability, GatewayState
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.peers import Peers
 from realtime_tts.server.host.heap import settle_heap, unsettle_heap
 from realtime_tts.server.host.prefetch import prefetch
@@ -189,6 +191,20 @@ class Gateway:
         if config.strict_ids and name not in (None, known := self.catalogue.ready.model, *config.model_aliases):
             raise ModelNotFound(f"unknown model; the model is {known}", field="model")
         return adapter
+
+    async def with_dictionaries(
+        self, client: Client, params: SpeechParams, dictionary_ids: Sequence[str]
+    ) -> tuple[SpeechParams, bool]:
+        """Return the parameters with the entries of stored dictionaries, and whether all of the ids are known.
+
+        Raises:
+            DictionaryNotFound: an id is unknown, and the setting `strict_ids` is on.
+        """
+        entries, all_known = await self.dictionaries.entries_of(dictionary_ids, client.tenant)
+        if not all_known and self.settings.server.voices.strict_ids:
+            raise DictionaryNotFound("there is no such pronunciation dictionary", field="pronunciation_dictionary_id")
+        lexicon = dict(reversed(entries)) | dict(params.get("lexicon", {}))  # of equal words the first counts
+        return {**params, "lexicon": lexicon}, all_known
 
     def provenance(self, voice_id: str) -> Provenance | None:
         """Return the provenance to write into an audio file; None if it is off. `voice_id`: the engine's id."""

@@ -16,7 +16,6 @@ from realtime_tts.dialects.speech_request import Rendering, SpeechRequest
 from realtime_tts.errors import InternalError, RealtimeTTSError, RequestTooLarge, TextTooLong
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http.dictionaries import with_dictionaries
 from realtime_tts.server.http.problems import until_gone
 from realtime_tts.server.http.routes import read_bounded
 from realtime_tts.server.http.speech import HttpSpeech, Outcome, ignores_instructions
@@ -120,7 +119,7 @@ async def speech_response(
     """Return the response to a request. Raises the errors of `HttpSpeech`."""
     await gateway.voices.look_up(request.voice, client.tenant)
     if request.dictionaries:
-        params, all_known = await with_dictionaries(gateway, client, request.params, request.dictionaries)
+        params, all_known = await gateway.with_dictionaries(client, request.params, request.dictionaries)
         unknown = () if all_known else ("a pronunciation dictionary is not known here, and is ignored",)
         request = dataclasses.replace(request, params=params, notices=(*request.notices, *unknown))
     return SpeechResponse(gateway, client, request, rendering)

@@ -28,7 +28,6 @@ from realtime_tts.errors import (
 )
 from realtime_tts.server.admission.slots import Slot
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http.dictionaries import with_dictionaries
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.stream.live_session import LiveSession
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, StreamProtocol
@@ -194,7 +193,7 @@ class Connection:
 
     async def _receive_with_dictionaries(self, message: messages.Text) -> None:
         try:
-            params, _ = await with_dictionaries(self._gateway, self._slot.client, message.params, message.dictionaries)
+            params, _ = await self._gateway.with_dictionaries(self._slot.client, message.params, message.dictionaries)
         except RealtimeTTSError as error:
             error.context_id = message.context_id
             self._session().reject(error)
