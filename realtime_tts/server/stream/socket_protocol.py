@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import socket
-import struct
 from asyncio.transports import BaseTransport
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
@@ -22,7 +21,7 @@ from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame
+from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 
 from realtime_tts.server.http.problems import error_code
@@ -38,8 +37,6 @@ WRITE_HIGH_BYTES = 32 * 1024
 READ_BYTES = 4 * 1024
 _INVALID_DATA = 1007
 _PONG = b"\x8a"  # first byte of a pong frame
-_TEXT, _BINARY = 0x81, 0x82  # first bytes of messages in one frame (RFC 6455, 5.2)
-_SHORT_HEADER, _LONG_HEADER = struct.Struct(">BBH"), struct.Struct(">BBQ")  # for 16- and 64-bit lengths
 
 
 def _read_little(transport: asyncio.Transport) -> None:
@@ -202,10 +199,11 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
         Allowed while the socket is being closed, until its close frame is sent.
         """
-        parts: list[bytes] = []
-        for message in messages:
-            parts += _frame(message)
-        self.transport.write(b"".join(parts))
+        frames = (
+            Frame(Opcode.TEXT, message.encode()) if isinstance(message, str) else Frame(Opcode.BINARY, message)
+            for message in messages
+        )
+        self.transport.write(b"".join(frame.serialize(mask=False) for frame in frames))
 
     def close_now(self, code: int, reason: str) -> None:
         """Send a close frame without waiting for buffered data; abort after `close_timeout_s` if not closed by then."""
@@ -244,17 +242,6 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if not self._told_end:
             self._told_end = True
             self.queue.put_nowait({"type": "websocket.disconnect", "code": 1006, "reason": "connection lost"})
-
-
-def _frame(message: str | bytes) -> tuple[bytes, bytes]:
-    """Return header and payload of one message in one unmasked frame."""
-    payload, first_byte = (message.encode(), _TEXT) if isinstance(message, str) else (message, _BINARY)
-    num_bytes = len(payload)
-    if num_bytes < 126:
-        return bytes((first_byte, num_bytes)), payload
-    if num_bytes < 65_536:
-        return _SHORT_HEADER.pack(first_byte, 126, num_bytes), payload
-    return _LONG_HEADER.pack(first_byte, 127, num_bytes), payload
 
 
 def _extensions(scope: object) -> dict[str, object]:
