@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import AsyncGenerator, Iterable, Iterator
@@ -200,7 +201,5 @@ async def _in_a_thread(pieces: Iterable[str]) -> AsyncGenerator[str, None]:
 
 def standard_input() -> Iterator[str]:
     """Yield the text of standard input as soon as it arrives. Invalid UTF-8 is replaced. Blocks."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    while data := os.read(sys.stdin.fileno(), _READ_BYTES):
-        yield decoder.decode(data)
-    yield decoder.decode(b"", final=True)
+    pieces = iter(functools.partial(os.read, sys.stdin.fileno(), _READ_BYTES), b"")
+    yield from codecs.iterdecode(pieces, "utf-8", "replace")
