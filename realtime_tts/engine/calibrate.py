@@ -11,8 +11,6 @@ import dataclasses
 import hashlib
 import json
 import logging
-import os
-import tempfile
 import time
 from collections.abc import Sequence as AnySequence
 from pathlib import Path
@@ -20,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from realtime_tts.contract.files import cache_directory, write_whole
 from realtime_tts.contract.location import local_directory
 from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.head_choice import HeadScore, SpokenSentence, choose_head, score_heads
@@ -182,8 +181,7 @@ def cache_path(checkpoint: Path) -> Path:
         if file.suffix in (".json", ".safetensors", ".bin", ".pth"):
             stat = file.stat()  # follows the links of the hub's cache
             digest.update(f"{file.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "realtime-tts" / "text-heads" / f"{digest.hexdigest()}.json"
+    return cache_directory("text-heads") / f"{digest.hexdigest()}.json"
 
 
 def read_cache(path: Path) -> tuple[TextHead | None] | None:
@@ -199,9 +197,7 @@ def write_cache(path: Path, head: TextHead | None) -> None:
     """Store a result. If it cannot be written, the next start calibrates again."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
-            json.dump({"text_head": dataclasses.asdict(head) if head else None}, file)
-        os.replace(file.name, path)
+        write_whole(path, json.dumps({"text_head": dataclasses.asdict(head) if head else None}).encode())
 
 
 def write_serving(checkpoint: Path, head: TextHead) -> None:

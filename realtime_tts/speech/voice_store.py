@@ -13,12 +13,12 @@ import fcntl
 import hashlib
 import logging
 import os
-import secrets
 import sqlite3
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from realtime_tts.contract.files import write_whole
 from realtime_tts.errors import ConfigError, TooManyVoices, VoiceExists, VoiceNotFound
 from realtime_tts.speech.records import Fields, RecordStore
 
@@ -291,17 +291,8 @@ class VoiceStore(RecordStore):
         if self._read_latents(digest) is not None:
             os.utime(path)  # not to be taken for an orphan meanwhile
             return digest
-        partial = self._latents / f".{digest}.{secrets.token_hex(4)}"
-        try:
-            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(payload)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-            _sync_directory(self._latents)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
+        write_whole(path, payload, durable=True)
+        _sync_directory(self._latents)
         return digest
 
     def _remove_unused(self, digest: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from realtime_tts.contract.files import cache_directory
 from realtime_tts.model.kernels.cuda import build
 from realtime_tts.model.kernels.gated import keep_compiled
 
@@ -99,7 +100,7 @@ def test_what_does_not_compile_says_why_and_is_not_kept(compiler: Compiler) -> N
         with pytest.raises(build.CudaError, match=r"line 7: error$"):
             build.binary("stack.cu", {"BROKEN": 1}, "sm_90a")
     assert (compiler.num_built, compiler.num_open) == (2, 0)
-    assert not list(build.cache_directory().glob("*"))
+    assert not list(cache_directory("kernels").glob("*"))
 
 
 def test_without_a_place_to_keep_it_is_built_each_time(
@@ -162,6 +163,6 @@ def test_quack_keeps_what_it_compiles_beside_our_own(tmp_path: Path, monkeypatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv(names[1], "elsewhere")
     keep_compiled()
-    assert Path(os.environ[names[0]]).is_relative_to(build.cache_directory())
+    assert Path(os.environ[names[0]]).is_relative_to(cache_directory("kernels"))
     assert Path(os.environ[names[0]]).is_dir()
     assert os.environ[names[1]] == "elsewhere"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from realtime_tts.model.kernels.cuda.build import cache_directory
+from realtime_tts.contract.files import cache_directory
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def has_gated_product(weight: Tensor) -> bool:
 def keep_compiled() -> None:
     """Store QuACK's compiled kernels beside this package's, unless the environment names a directory. QuACK's default
     is a temporary directory, which is empty at each start of a service or container. Call it before QuACK's import."""
-    directory = cache_directory() / "quack"
+    directory = cache_directory("kernels") / "quack"
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
-import secrets
 from collections.abc import Collection
 from pathlib import Path
+
+from realtime_tts.contract.files import write_whole
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DISK_BYTES = 256 * 1024 * 1024
@@ -63,10 +64,7 @@ class Previews:
             return
         with contextlib.suppress(OSError):
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            partial = self._directory / f".{voice_id}.{secrets.token_hex(4)}"
-            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(wav)
-            partial.replace(self._path(voice_id))
+            write_whole(self._path(voice_id), wav)
             self._make_room()
 
     def drop_others(self, voice_ids: Collection[str]) -> None:

@@ -10,13 +10,13 @@ import functools
 import hashlib
 import importlib.util
 import logging
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from realtime_tts.contract.files import cache_directory, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ def binary(source: str, defines: Mapping[str, int], arch: str) -> bytes:
     options = [f"--gpu-architecture={arch}", "--std=c++17"]
     options += [f"--define-macro={name}={value}" for name, value in sorted(defines.items())]
     key = hashlib.sha256(repr((text, options, version)).encode()).hexdigest()[:32]
-    path = cache_directory() / f"{Path(source).stem}-{arch}-{key}.cubin"
+    path = cache_directory("kernels") / f"{Path(source).stem}-{arch}-{key}.cubin"
     if path.is_file():
         return path.read_bytes()
     built = _compile(nvrtc, text, source, options)
@@ -126,19 +126,11 @@ def _compile(nvrtc: Any, text: bytes, source: str, options: list[str]) -> bytes:
         nvrtc.nvrtcDestroyProgram(program)
 
 
-def cache_directory() -> Path:
-    """Return the directory of built kernels, shared between processes and kept between runs."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "realtime-tts" / "kernels"
-
-
 def _keep(path: Path, content: bytes) -> None:
-    """Write a file atomically, since other processes may read it. Failures are logged and not raised."""
+    """Write a built kernel. Failures are logged and not raised."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(content)
-        os.replace(file.name, path)
+        write_whole(path, content)
     except OSError as error:
         logger.warning("kernels are built anew at every start: %s", error)
 
