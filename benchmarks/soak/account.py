@@ -141,7 +141,7 @@ def problem_of(record: Record, history: History) -> str | None:
     if outcome is Outcome.LOST:
         return f"lost: {record.detail or 'no terminal message'}"
     if outcome is Outcome.CANCELLED and record.kind is Kind.HONEST:
-        return "cancelled by nobody"
+        return "cancelled without a request"
     was_slow = record.away_s >= SLOW_CLOSE_S
     if outcome is Outcome.FAILED:
         known = (
