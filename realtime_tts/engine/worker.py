@@ -313,9 +313,8 @@ async def serve(socket_path: str) -> int:
         await worker.run(reader, start.clients_path)
     except EngineError:
         return 1
+    writer.close()
     with contextlib.suppress(ConnectionError):
-        await writer.drain()
-        writer.close()
         await writer.wait_closed()
     return 0
 

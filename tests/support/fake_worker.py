@@ -448,9 +448,8 @@ async def serve(options: argparse.Namespace) -> None:
     ):
         task.cancel()
     await worker.channels.close()
+    writer.close()
     with contextlib.suppress(ConnectionError):
-        await writer.drain()
-        writer.close()
         await writer.wait_closed()
 
 
