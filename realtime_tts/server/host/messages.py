@@ -148,7 +148,8 @@ _TYPES: dict[str, TypeAdapter[Message]] = {cls.__name__: TypeAdapter(cls) for cl
 
 
 def encode(message: Message) -> bytes:
-    packed: bytes = msgpack.packb([type(message).__name__, _fields(message)], default=_fields)
+    name = type(message).__name__
+    packed: bytes = msgpack.packb([name, _TYPES[name].dump_python(message)])
     return len(packed).to_bytes(_LENGTH_BYTES, "big") + packed
 
 
@@ -163,12 +164,6 @@ def encode_or_log(message: Message) -> bytes:
         kind, reason = type(message).__name__, type(error).__name__
         log_event(logger, logging.ERROR, "message_not_sent", kind=kind, error=reason)
         return b""
-
-
-def _fields(item: object) -> dict[str, object]:
-    if not dataclasses.is_dataclass(item):
-        raise TypeError(f"{type(item).__name__} cannot be encoded")
-    return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
 
 
 async def read(reader: asyncio.StreamReader) -> Message | None:
