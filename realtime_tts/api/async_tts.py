@@ -28,7 +28,7 @@ from realtime_tts.speech.defaults import SpeechDefaults, load_reader
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
 from realtime_tts.speech.speaker import Piece, Speaker
-from realtime_tts.speech.text_source import TextSource, check_whole, speak_text
+from realtime_tts.speech.text_source import TextSource, check_whole, speak_text, speaking
 from realtime_tts.speech.voices import VoiceLabels, VoiceRegistry
 from realtime_tts.text.pause_planner import PausePlanner
 from realtime_tts.workers.client import EngineClient
@@ -217,9 +217,7 @@ class AsyncTTS:
                 speaker = self._open_speaker(dataclasses.replace(settings, voice=voice), request.max_length_s)
                 ending.callback(self._speakers.discard, speaker)
                 planner = self._defaults.make_planner(settings)
-                feeder = asyncio.ensure_future(speak_text(source, planner, speaker))
-                ending.push_async_callback(_end, feeder)
-                ending.callback(speaker.close)  # the first to be called: nothing more is generated from now on
+                await ending.enter_async_context(speaking(speaker, speak_text(source, planner, speaker)))
                 async for piece in speaker:
                     _tell_skipped(planner, request.on_skipped)
                     yield piece
@@ -262,8 +260,3 @@ class AsyncTTS:
 def _tell_skipped(planner: PausePlanner, on_skipped: Callable[[Sequence[tuple[int, int]]], None] | None) -> None:
     if on_skipped is not None and (skipped := planner.take_skipped()):
         on_skipped(skipped)
-
-
-async def _end(task: asyncio.Future[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

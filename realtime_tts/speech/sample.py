@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.speaker import Speaker
-from realtime_tts.speech.text_source import TextSource, speak_text
+from realtime_tts.speech.text_source import TextSource, speak_text, speaking
 from realtime_tts.text.language_data import words
 from realtime_tts.workers.client import EngineClient
 
@@ -34,10 +33,5 @@ async def speak_sample(
     name = f"sample.{secrets.token_hex(8)}"
     speaker = Speaker(engine, name, settings, tenant=tenant, paced=False, max_length_s=_MAX_S)
     text = sentence_of(settings.params["language"])
-    feeder = asyncio.ensure_future(speak_text(TextSource(text), defaults.make_planner(settings), speaker))
-    try:
+    async with speaking(speaker, speak_text(TextSource(text), defaults.make_planner(settings), speaker)):
         return b"".join([piece.pcm async for piece in speaker]), speaker.sample_rate_hz
-    finally:
-        speaker.close()
-        feeder.cancel()
-        await asyncio.gather(feeder, return_exceptions=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -145,6 +146,18 @@ async def speak_text(
     finally:
         begun.set()
         await source.close()
+
+
+@contextlib.asynccontextmanager
+async def speaking(speaker: Speaker, work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Context in which a speaker is handed its text by `work`, a call of `speak_text`; after it both have ended."""
+    feeder = asyncio.create_task(work, name="plan speech")
+    try:
+        yield
+    finally:
+        speaker.close()  # first: nothing more is generated from now on
+        feeder.cancel()
+        await asyncio.gather(feeder, return_exceptions=True)
 
 
 def _work(delta: str | None, planner: PausePlanner, now: float) -> Iterator[Planning]:

@@ -26,7 +26,7 @@ from realtime_tts.session.context import check_added
 from realtime_tts.session.messages import TimedWord
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
-from realtime_tts.speech.text_source import TextSource, check_whole, speak_text
+from realtime_tts.speech.text_source import TextSource, check_whole, speak_text, speaking
 from realtime_tts.text.pause_planner import PausePlanner
 from realtime_tts.text.planner import Segment
 from realtime_tts.text.skipped import describe_ignored, describe_skipped
@@ -101,7 +101,6 @@ class HttpSpeech:
         self._error: RealtimeTTSError | None = None
         self._planner: PausePlanner | None = None
         self._speaker: Speaker | None = None
-        self._feeder: asyncio.Task[None] | None = None
 
     # ---- as the owner of a slot -----------------------------------------------------------------------------------
 
@@ -119,24 +118,15 @@ class HttpSpeech:
 
     def voice_removed(self, voice_id: str) -> None:
         if self._settings.voice == voice_id:
-            self._fail(VoiceNotFound("the voice was removed", field="voice"))
+            self._error = self._error or VoiceNotFound("the voice was removed", field="voice")
+            self.close()
 
     def close(self, code: int = 0, reason: str = "") -> None:
         """Stop at once. With a reason, the client receives the error that the server is shutting down."""
         if reason:
-            self._fail(Draining("the server is shutting down"))
-        else:
-            self._stop()
-
-    def _fail(self, error: RealtimeTTSError) -> None:
-        self._error = self._error or error
-        self._stop()
-
-    def _stop(self) -> None:
+            self._error = self._error or Draining("the server is shutting down")
         if self._speaker is not None:
             self._speaker.close()
-        if self._feeder is not None:
-            self._feeder.cancel()
 
     # ---- the speech ----------------------------------------------------------------------------------------------
 
@@ -152,24 +142,24 @@ class HttpSpeech:
         speaker = self._speaker = Speaker(gateway.engine, context_id, self._settings, tenant=self.tenant)
         planner = gateway.catalogue.defaults.make_planner(self._settings, self.tenant, fill_empty=True)
         self._planner, is_begun = planner, asyncio.Event() if planner.may_skip(self.request.text) else None
-        speaking = speak_text(TextSource(self.request.text), planner, speaker, is_begun, self._charge_added)
-        self._feeder = asyncio.create_task(speaking, name="plan speech")
         # The encoder is set up in a thread, while the engine makes the first patch.
         rate_hz, audio = speaker.sample_rate_hz, self.request.audio
         provenance = gateway.provenance(self._settings.voice)
         making = gateway.encoders.run(lambda: SpeechStream(rate_hz, audio, provenance))
         try:
-            async for piece in speaker:
-                if is_begun is not None:
-                    await is_begun.wait()
-                stream = await making
-                data = await self._encode(stream, piece.pcm) if piece.pcm else b""
-                self._audio_ms += 1000 * len(piece.pcm) / 2 / rate_hz
-                yield Chunk(data, self._place(piece), self._audio_ms)
-            if self._error is None and self.outcome is Outcome.RUNNING:
-                stream = await making
-                rest = stream.finish() if audio.is_plain else await gateway.encoders.run(stream.finish)
-                yield Chunk(rest, (), self._audio_ms)
+            source = TextSource(self.request.text)
+            async with speaking(speaker, speak_text(source, planner, speaker, is_begun, self._charge_added)):
+                async for piece in speaker:
+                    if is_begun is not None:
+                        await is_begun.wait()
+                    stream = await making
+                    data = await self._encode(stream, piece.pcm) if piece.pcm else b""
+                    self._audio_ms += 1000 * len(piece.pcm) / 2 / rate_hz
+                    yield Chunk(data, self._place(piece), self._audio_ms)
+                if self._error is None and self.outcome is Outcome.RUNNING:
+                    stream = await making
+                    rest = stream.finish() if audio.is_plain else await gateway.encoders.run(stream.finish)
+                    yield Chunk(rest, (), self._audio_ms)
         finally:
             making.cancel()
         if self._error is not None:
