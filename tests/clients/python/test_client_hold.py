@@ -233,6 +233,13 @@ async def test_what_was_taken_to_the_end_is_given_again() -> None:
         assert await _numbers(context) == list(range(6, NUM_FRAMES))
 
 
+async def test_a_position_far_ahead_of_the_audio_stops_no_iteration() -> None:
+    async with scripted(Holder(120.0)) as (url, _), open_session(url) as session:
+        context = session.speak("one two", context_id="c", playback="manual")
+        session.played(context, 60_000.0)  # of a program that mistakes another context's position for this one's
+        assert await _numbers(context) == list(range(NUM_FRAMES))
+
+
 async def test_at_once_it_stops_where_playback_is() -> None:
     server = Holder()
     async with scripted(server) as (url, _), open_session(url) as session:

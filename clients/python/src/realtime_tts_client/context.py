@@ -234,7 +234,7 @@ class Context:
                 raise
         packet = self._packets.popleft()
         self._recent.append(packet)
-        while self._recent[0].start_ms + _REPEATED_MS < self.played_ms:
+        while len(self._recent) > 1 and self._recent[0].start_ms + _REPEATED_MS < self.played_ms:
             self._recent.popleft()
         self.queued_ms -= packet.duration_ms
         self._drained.set()
