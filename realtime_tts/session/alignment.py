@@ -223,7 +223,7 @@ class WordAligner:
         end_ms = max(self._last_start_ms, *self._ends_ms[-2:-1], origin_ms + track.end_of(index))
         if abs(end_ms - self._ends_ms[-1]) < _EPSILON_MS:
             return None
-        self._ends_ms[-1] = end_ms
+        self._ends_ms[-1] = self._cursor_ms = end_ms
         return end_ms
 
     def heard_chars(self, played_ms: float) -> int:
