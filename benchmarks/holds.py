@@ -33,16 +33,19 @@ STEP_MS = (300.0, 1500.0)  # what is heard before a hold
 LEAD_MS = 1000.0  # what a listener has ahead of playback, as in real time
 FADE_MS = 8.0  # of the browser client's player
 INSIDE_MS = 80.0  # from both ends of an aligned word; 95 % of measured word times are that exact
+ROUNDED_MS = 0.6  # what times of words and of packets may differ by
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Hold:
-    """A hold, in ms of the context's audio. goes_on_ms: where it was released."""
+    """A hold, in ms of the context's audio. goes_on_ms: where it was released. is_inside: it stopped inside a word as
+    reported by then, or behind the end of the word in which it was ordered."""
 
     ordered_ms: float
     stopped_ms: float
     goes_on_ms: float
+    is_inside: bool
 
 
 @dataclasses.dataclass
@@ -83,10 +86,11 @@ async def listen(session: client.Session, text: str, live: bool, rng: random.Ran
         session.played(context, ordered_ms)
         while context.done is None and context.queued_ms < LEAD_MS:  # noqa: ASYNC110 - the client has no event for it
             await asyncio.sleep(0.005)
-        stopped_ms = (await context.hold()).played_ms
+        held = await context.hold()
+        stopped_ms, is_inside = held.played_ms, _is_inside(context.words, ordered_ms, held)
         await take_until(stopped_ms)
         goes_on_ms = await context.release(clause_after_ms=rng.choice([0.0, 1e6]))
-        speech.holds.append(Hold(ordered_ms, stopped_ms, goes_on_ms))
+        speech.holds.append(Hold(ordered_ms, stopped_ms, goes_on_ms, is_inside))
         if goes_on_ms < stopped_ms:  # hear the clause again, without another hold in it
             taken_ms = goes_on_ms
             await take_until(stopped_ms)
@@ -94,6 +98,15 @@ async def listen(session: client.Session, text: str, live: bool, rng: random.Ran
     speech.ends_ms = [word.end_ms for word in context.words]
     speech.pcm = np.concatenate([np.frombuffer(packets[start], "<i2") for start in sorted(packets)])
     return speech
+
+
+def _is_inside(words: Sequence[client.Word], ordered_ms: float, held: client.Spoken) -> bool:
+    """Return `Hold.is_inside`. The end of the last word is an estimate that may lie behind the audio."""
+    stopped_ms = held.played_ms
+    inside = [word for word in words if word.start_ms + ROUNDED_MS < stopped_ms < word.end_ms - ROUNDED_MS]
+    ends_ms = (word.end_ms for word in words if word.start_ms < ordered_ms < word.end_ms)
+    is_whole = inside == words[-1:] and held.chars >= words[-1].end
+    return bool(inside and not is_whole) or stopped_ms > next(ends_ms, ordered_ms) + ROUNDED_MS
 
 
 def word_times_ms(speech: Speech, aligner: Aligner) -> list[tuple[float, float]] | None:
@@ -127,10 +140,12 @@ def measure(url: str, num_holds: int, seed: int = 0) -> dict[str, float]:
     inside_ms: list[float] = []
     jumps: list[float] = []
     off_ms: list[float] = []
+    told_inside_ms: list[float] = []  # of all reported ends, held at or not
+    num_stopped_inside = 0
     num_lost = 0
 
     async def run() -> None:
-        nonlocal num_lost
+        nonlocal num_lost, num_stopped_inside
         audio = client.AudioFormat("pcm_s16le", sample_rate=RATE_HZ)
         async with client.connect(url, audio=audio) as session:
             with tqdm(total=num_holds) as progress:
@@ -141,7 +156,9 @@ def measure(url: str, num_holds: int, seed: int = 0) -> dict[str, float]:
                         num_lost += 1
                         continue
                     off_ms.extend(said - end for said, (_, end) in zip(speech.ends_ms, times, strict=True))
+                    told_inside_ms.extend(_depth_ms(times, said) for said in speech.ends_ms[:-1])
                     for hold in speech.holds:
+                        num_stopped_inside += hold.is_inside
                         silences_ms.append(hold.stopped_ms - hold.ordered_ms)
                         inside_ms.append(_depth_ms(times, hold.stopped_ms))
                         jumps.append(edge_jump(speech.pcm, hold))
@@ -156,7 +173,9 @@ def measure(url: str, num_holds: int, seed: int = 0) -> dict[str, float]:
         "silence_p50_ms": float(np.percentile(silences_ms, 50)),
         "silence_p95_ms": float(np.percentile(silences_ms, 95)),
         "silence_max_ms": max(silences_ms),
+        "inside_reported_word": num_stopped_inside,
         "at_word_end": float(np.mean([depth <= INSIDE_MS for depth in inside_ms])),
+        "reported_ends_at_word_end": float(np.mean([depth <= INSIDE_MS for depth in told_inside_ms])),
         "inside_p95_ms": float(np.percentile(inside_ms, 95)),
         "jump_max": max(jumps),
         "word_end_p50_ms": float(np.percentile(np.abs(off_ms), 50)),

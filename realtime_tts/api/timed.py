@@ -24,7 +24,8 @@ class TimedChunk:
 
     Each word comes once, in order, no later than the chunk in which it begins; of a text that is spoken live, no later
     than its end has been written. Its `text` is exactly the caller's text from `start` to `end` (in characters, all
-    pieces of a stream joined); `start_ms` and `end_ms` count from the first sample of the first chunk. A word's
+    pieces of a stream joined); `start_ms` and `end_ms` count from the first sample of the first chunk. An end is an
+    estimate when its word comes: if the next word begins before it, the word ends there. A word's
     `measured` tells whether the model itself said when it speaks it, or whether its times are estimated from its
     spelling.
     """

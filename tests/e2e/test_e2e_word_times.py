@@ -45,12 +45,14 @@ def test_what_was_heard_before_an_interruption_is_what_an_alignment_says(tts: TT
         words = [word for chunk in chunks for word in chunk.words]
         assert all(word.measured for word in words)
         samples = np.concatenate([chunk.samples for chunk in chunks])
+        starts_ms = [word.start_ms for word in words[1:]] + [np.inf]  # of the words that follow
+        ends_ms = [min(word.end_ms, start_ms) for word, start_ms in zip(words, starts_ms, strict=True)]
         spelled = [re.sub("[^a-z']", "", word.text.lower()) for word in words]
         times_s = aligner.word_times_s(spelled, samples, tts.sample_rate)
         if times_s is None:
             continue
         for moment_s in chance.uniform(0.1, len(samples) / tts.sample_rate, 10):
-            heard = sum(word.end_ms <= 1000 * moment_s for word in words)
+            heard = sum(end_ms <= 1000 * moment_s for end_ms in ends_ms)
             begun = sum(start_s <= moment_s for start_s, _ in times_s)
             off.append(max(heard - begun, begun - 1 - heard, 0))
     assert len(off) >= 150
