@@ -80,6 +80,8 @@ class Conversation(ABC):
         self._speaking: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._changing: asyncio.Task[None] | None = None  # the last hold or release
+        self._released = asyncio.Event()  # no release is under way: packets that come are carried
+        self._released.set()
         self._policy = HoldPolicy()
 
     # ---- methods of the line -------------------------------------------------------------------------------------
@@ -187,6 +189,7 @@ class Conversation(ABC):
             try:
                 await self._confirm(turn)
                 async for packet in turn.context:
+                    await self._released.wait()  # the packets after a release come before its answer is processed
                     if turn.is_over:  # interrupted: drop the remaining packets
                         continue
                     turn.carried_ms = packet.start_ms + packet.duration_ms
@@ -195,6 +198,7 @@ class Conversation(ABC):
                 raise
             except Exception as error:  # raised by the server or by the answer
                 self._on_failed(turn, error)
+            await self._released.wait()
             if not turn.is_over:
                 await self._carry_end(turn)
         except ConnectionError:
@@ -228,9 +232,13 @@ class Conversation(ABC):
         turn.is_silent = True
 
     async def _release_turn(self, turn: Turn) -> None:
-        from_ms = await turn.context.release()
-        self._on_released(turn, from_ms)
-        turn.is_silent = False
+        self._released.clear()
+        try:
+            from_ms = await turn.context.release()
+            self._on_released(turn, from_ms)
+            turn.is_silent = False
+        finally:
+            self._released.set()
         if self._speaking is None or self._speaking.done():  # all packets had been taken
             self._speaking = asyncio.get_running_loop().create_task(self._speak(turn), name="speaking")
 

@@ -134,3 +134,63 @@ async def test_an_answer_whose_draft_was_refused_is_begun_again() -> None:
         await line.hear(QUIET, 200)
         await asyncio.wait_for(line.spoken(), 30)
         assert len(line.history) == 2
+
+
+class Recording(Line):
+    """A line that plays what a test says, and records what it is given."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.carried_ms: list[float] = []
+        self.ends_ms: list[float] = []
+
+    async def _carry(self, turn: Turn, packet: Packet) -> None:
+        assert turn.carried_ms == packet.start_ms + packet.duration_ms
+        self.carried_ms.append(turn.carried_ms)
+
+    async def _carry_end(self, turn: Turn) -> None:
+        self.ends_ms.append(turn.carried_ms)
+
+
+async def test_what_follows_a_release_near_the_end_of_a_turn_belongs_to_the_turn() -> None:
+    """The packets are there before the answer that says from where they are."""
+
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        context_id = (await connection.read("text"))["context_id"]
+        await connection.accept(context_id)
+        for frame in range(5):
+            await connection.audio(frame + 1, frame)
+        await connection.read("hold")
+        held = {"played_ms": 40.0, "spoken_text": "", "spoken_chars": 0, "timeout_s": 30}
+        await connection.send("context.held", context_id=context_id, **held)
+        for frame in range(5, 10):
+            await connection.audio(frame + 1, frame)
+        await connection.done(context_id, 11, 10, 16)
+        await connection.read("release")
+        await connection.send("context.released", context_id=context_id, from_ms=40.0)
+        await connection.until_closed()
+
+    async with scripted(script) as (url, _), client.connect(url) as session:
+        line = Recording(session)
+        line._begin_turn(asked="")
+        turn = line.turn
+        assert turn is not None
+
+        async def until(num_carried: int) -> None:
+            while len(line.carried_ms) < num_carried:
+                await asyncio.sleep(0.005)
+
+        await asyncio.wait_for(until(5), 30)
+        line._played(turn, 40.0)
+        await line._hold_turn(turn)
+        while turn.context.done is None:
+            await asyncio.sleep(0.005)
+        await line._release_turn(turn)
+        await asyncio.wait_for(until(13), 30)
+        assert line.carried_ms == [*range(20, 101, 20), *range(60, 201, 20)]
+        while not line.ends_ms:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0)
+        assert line.ends_ms == [turn.carried_ms] == [200.0]
+        await line.hang_up()
