@@ -88,6 +88,10 @@ class SpeechTrack(MediaStreamTrack):
         self._began_at = 0.0
         self._origin: int | None = None
 
+    def begin(self) -> None:
+        """Begin a turn. The one before is over: positions are no longer its."""
+        self._playout.begin()
+
     def put(self, packet: Packet) -> None:
         self._queue.append(packet)
 
@@ -128,8 +132,6 @@ class SpeechTrack(MediaStreamTrack):
         if not self._queue or self._origin is None:
             return SILENCE
         packet = self._queue.popleft()
-        if packet.pts_samples == 0:
-            self._playout.begin()
         if self._playout.sent(self._timestamp, packet):
             self._on_run((self._origin + self._timestamp) % _WRAP, packet.start_ms)
         return packet.payload

@@ -181,6 +181,7 @@ class Call(Conversation):
 
     def _begin_turn(self, asked: str) -> None:
         self._is_carried, self._num_words_told = False, 0
+        self._track.begin()
         super()._begin_turn(asked)
         if asked:
             self._tell("asked", text=asked)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import random
 import re
 import sys
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 import numpy as np
@@ -17,7 +19,7 @@ from bot_serving import listening
 from client_fake_server import Connection, scripted
 from hypothesis import given
 from hypothesis import strategies as st
-from realtime_tts_client import Context, Packet
+from realtime_tts_client import Context, Packet, Session, Spoken, Word
 from realtime_tts_client.decoding import Decoder
 from server_environment import ROOT
 
@@ -28,6 +30,7 @@ from speech_track import FRAME_SAMPLES, Playout, SpeechTrack
 from webrtc_bot import OPUS, Bot, Call
 from webrtc_caller import RATE_HZ, Caller, Received, calling, offered
 
+Samples = np.ndarray[Any, np.dtype[np.int16]]
 LOUD = np.random.default_rng(3).normal(0, 4000, RATE_HZ).astype(np.int16)
 LONG = "I could go on about this for a very long time, and so I shall, as nobody has asked me to stop yet."
 
@@ -61,11 +64,18 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(tts_url: str, answers: list[str] | None = None, **options: Any) -> AsyncIterator[tuple[str, Bot]]:
+async def serving(
+    tts_url: str, answers: list[str] | None = None, *, word_every_s: float | None = 0.0, **options: Any
+) -> AsyncIterator[tuple[str, Bot]]:
+    """`word_every_s`: pace of the answers; None: each is one piece."""
+
     async def answer(history: History) -> AsyncIterator[str]:
         given = [line["content"] for line in history if line["role"] == "assistant"]
-        for word in (answers or [LONG])[len(given)].split(" "):
+        text = (answers or [LONG])[len(given)]
+        for word in [text] if word_every_s is None else text.split(" "):
             yield word + " "
+            if word_every_s:
+                await asyncio.sleep(word_every_s)
 
     bot = Bot(tts_url, answer=answer, **options)
     async with listening(bot.application()) as host:
@@ -140,6 +150,24 @@ async def test_an_interruption_leaves_what_was_heard(fake_gateway: str, by: str,
         await until(lambda: call.history and call.history[-1]["content"] == "As you say. ")
         assert [line["role"] for line in call.history[-2:]] == ["user", "assistant"]
         assert len(caller.messages("cut")) == 1
+
+
+async def test_a_turn_that_follows_begins_at_its_beginning(fake_gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until its first packet leaves, the page reports where it is in the silence behind the turn before."""
+    told: list[tuple[str, float, float]] = []
+    played = Session.played
+
+    def noting(session: Session, context: Context, played_ms: float) -> None:
+        told.append((context.id, played_ms, context.clock.taken_ms))
+        played(session, context, played_ms)
+
+    monkeypatch.setattr(Session, "played", noting)
+    async with talking(fake_gateway, ["Hello, this is the bot.", LONG]) as (caller, call, _):
+        await until(lambda: call.history)
+        caller.microphone.say(LOUD)
+        await until(lambda: call.turn is not None and call.turn.number == 2 and call.turn.played_ms > 0)
+        assert len({context_id for context_id, _, _ in told}) == 2
+        assert all(played_ms <= taken_ms for _, played_ms, taken_ms in told)
 
 
 async def test_a_page_that_does_not_answer_is_believed_what_it_said_last(fake_gateway: str) -> None:
@@ -406,6 +434,110 @@ async def test_speech_is_understood(speech_url: str) -> None:
     assert len(expected & set(heard.split())) >= 0.6 * len(expected), heard
 
 
+# ---- holds -----------------------------------------------------------------------------------------------------------
+
+NUM_NODS = 100  # of each kind of text
+NODDED = (
+    "Sure, let me check that for you. Your order left our warehouse this morning, and it should be with you by Tuesday "
+    "afternoon; the driver calls you before, as you asked. If nobody is at home, the parcel goes to a neighbour, or to "
+    "the shop at the corner, where you can collect it for two weeks. You have paid for it already, so there is nothing "
+    "else to do, and if one of the plates is broken, tell us within a month, and we send you a new one for nothing."
+)
+
+
+def stretches(played: list[Received], packets: list[Packet]) -> list[tuple[float, float]]:
+    """Return the stretches of a turn's audio, ms, in the order in which they were played."""
+    positions: dict[bytes, list[float]] = {}
+    for one in packets:
+        positions.setdefault(one.payload, []).append(one.start_ms)
+    found: list[tuple[float, float]] = []
+    for one in played:
+        if one.is_silence:
+            continue
+        end_ms = found[-1][1] if found else 0.0
+        start_ms = min(positions[one.payload], key=lambda at: abs(at - end_ms))
+        if found and start_ms == end_ms:
+            found[-1] = found[-1][0], end_ms + 20
+        else:
+            found.append((start_ms, start_ms + 20))
+    return found
+
+
+def nod(rng: random.Random) -> Samples:
+    """Return a sound of 100 to 350 ms, which is shorter than an interruption."""
+    noise = np.random.default_rng(rng.randrange(1 << 30)).normal(0, 4000, RATE_HZ * rng.randrange(100, 350) // 1000)
+    return noise.astype(np.int16)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("word_every_s", [None, 0.05], ids=["whole", "live"])
+async def test_after_nods_the_words_heard_in_all_are_the_text(
+    speech_url: str,
+    from_server: list[Packet],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    word_every_s: float | None,
+) -> None:
+    """Judged by the packets that the caller has played. At a join two are repeated at most: the one in which the word
+    ends, and one more, since a decoder is 6.5 ms late."""
+    rng, held, hold = random.Random(11), list[tuple[Spoken, list[Word]]](), Context.hold
+
+    async def noting(context: Context, at: Literal["word", "now"] = "word") -> Spoken:
+        spoken = await hold(context, at)
+        held.append((spoken, list(context.words)))
+        return spoken
+
+    monkeypatch.setattr(Context, "hold", noting)
+    num_turns = num_whole = num_inside = 0
+    async with talking(speech_url, [NODDED] * 1000, word_every_s=word_every_s) as (caller, call, _):
+        while len(held) < NUM_NODS:
+            await until(
+                lambda number=num_turns: call.turn is not None and call.turn.number > number and caller.speech()
+            )
+            assert call.turn is not None
+            turn, num_turns, num_before = call.turn, call.turn.number, len(held)
+            while not turn.is_over:
+                heard_ms = turn.played_ms + rng.uniform(60, 900)
+                await until(lambda turn=turn, heard_ms=heard_ms: turn.is_over or turn.played_ms >= heard_ms)
+                if not turn.is_over:
+                    num_held = len(held)
+                    caller.microphone.say(nod(rng))
+                    await until(lambda n=num_held, turn=turn: turn.is_over or (len(held) > n and not turn.is_silent))
+            await until(lambda n=num_turns: caller.messages("heard") and caller.messages("heard")[-1]["turn"] == n)
+            text = caller.messages("heard")[-1]["text"].strip()
+            heard = stretches(caller.played, from_server)
+            assert not heard or heard[0][0] == 0
+            assert all(-40 <= after[0] - before[1] <= 0 for before, after in itertools.pairwise(heard)), heard
+            if text == NODDED:
+                num_whole += 1
+                assert heard[-1][1] == from_server[-1].start_ms + 20
+            else:  # a nod that was taken for an interruption
+                assert NODDED.startswith(text)
+                assert any(message["turn"] == num_turns for message in caller.messages("cut"))
+            for spoken, words in held[num_before:]:
+                assert spoken.text == f"{NODDED} "[: spoken.chars]
+                # Ends of words are corrected after they were told.
+                num_inside += is_inside(words, spoken) and is_inside(turn.context.words, spoken)
+            caller.played.clear()
+            from_server.clear()
+            await until(lambda: not call._detector.speaking)
+            if call.turn is turn:  # else the last nod came too late to be one, and is answered
+                caller.microphone.say(LOUD)
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\nnods: {len(held)} in {num_turns} turns, {num_whole} of them heard whole; {num_inside} inside a word\n"
+        )
+    assert num_turns - num_whole <= NUM_NODS // 20
+    assert num_inside <= NUM_NODS // 20
+
+
+def is_inside(words: list[Word], held: Spoken) -> bool:
+    """Return whether a hold is inside a word, of which the last one may end behind the audio."""
+    inside = [word for word in words if word.start_ms + 1 < held.played_ms < word.end_ms - 1]
+    return inside != [] and held.chars < words[-1].end
+
+
 # ---- pure ------------------------------------------------------------------------------------------------------------
 
 
@@ -423,7 +555,7 @@ def test_a_listeners_place_in_a_turn_with_gaps() -> None:
     places = {0: 0, 9600: 0, 10560: 20, 11520: 40, 12480: 40, 12960: 50, 13440: 60, 99999: 60}
     assert {at: playout.heard_ms(at + delay) for at in places} == places
     playout.begin()
-    assert playout.heard_ms(13440) == 0
+    assert playout.heard_ms(13440) == playout.sent_ms == 0
 
 
 async def test_rtp_timestamps_wrap_and_those_that_cannot_be_are_not_believed() -> None:

@@ -42,4 +42,4 @@ class ServerProcess:
         self._log.close()
         log = self._log_path.read_text()
         assert "Traceback" not in log
-        assert not re.search(r"^\S+ error |\"level\": \"error\"", log, re.MULTILINE)
+        assert not re.search(r"^\S+ error |\"level\": \"error\"", log, re.MULTILINE), log
