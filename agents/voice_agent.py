@@ -190,6 +190,7 @@ async def converse(job: JobContext) -> None:
         turn_handling={
             "turn_detection": "vad",
             "endpointing": {"min_delay": 0.3},
+            "preemptive_generation": {"preemptive_tts": True},
             # A sound pauses the agent; words interrupt it, and after a sound without words it goes on.
             "interruption": {
                 "mode": "vad",
@@ -199,6 +200,8 @@ async def converse(job: JobContext) -> None:
             },
         },
     )
+
+    realtime_tts.draft_early_answers(session)
 
     @session.on("conversation_item_added")
     def note_item(event: ConversationItemAddedEvent) -> None:

@@ -11,12 +11,22 @@ import numpy as np
 import pytest
 import pytest_asyncio
 from client_fake_server import AUDIO, Connection, Voice, ramp, scripted
-from livekit.agents import APIConnectionError, APIConnectOptions, APIError, APIStatusError, APITimeoutError
+from livekit import rtc
+from livekit.agents import (
+    APIConnectionError,
+    APIConnectOptions,
+    APIError,
+    APIStatusError,
+    APITimeoutError,
+    SpeechCreatedEvent,
+)
 from livekit.agents import tts as livekit_tts
 from livekit.agents.metrics import TTSMetrics
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
+from livekit.agents.voice import SpeechHandle
 from livekit.plugins import realtime_tts
 from livekit.plugins.realtime_tts.errors import to_api_error
+from livekit.plugins.realtime_tts.tts import CERTAIN_EVERY_S
 from realtime_tts_client import EngineError, ResumeGap, ServerError, Unauthorized
 from scripted_voices import TalkingVoice, failing
 from websockets.asyncio.server import serve
@@ -414,3 +424,78 @@ async def test_metrics_name_the_model_and_tell_how_long_it_took(make_tts: Any) -
     assert all(0 < metrics.ttfb < metrics.duration for metrics in told)
     assert [metrics.audio_duration for metrics in told] == pytest.approx([0.12, 0.04])
     assert (told[0].metadata.model_name, told[0].metadata.model_provider) == ("m", "realtime-tts")  # type: ignore[union-attr]
+
+
+# ---- early answers ---------------------------------------------------------------------------------------------------
+
+
+def answer_created(tts: realtime_tts.TTS) -> SpeechHandle:
+    """Have a session tell that it has created an answer, which is not scheduled yet."""
+    session: Any = rtc.EventEmitter[str]()
+    session.tts = tts
+    realtime_tts.draft_early_answers(session)
+    handle = SpeechHandle.create()
+    session.emit(
+        "speech_created", SpeechCreatedEvent(speech_handle=handle, user_initiated=True, source="generate_reply")
+    )
+    return handle
+
+
+@pytest.mark.parametrize("is_written", [True, False], ids=["written", "being written"])
+async def test_an_early_answer_is_a_draft_until_its_turn_has_ended(make_tts: Any, is_written: bool) -> None:
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        text = await connection.read("text")
+        assert text["draft"]
+        await connection.accept(text["context_id"])
+        while {"commit", "end"} - {message["type"] for message in connection.received}:
+            await connection.read()
+        await connection.audio(1, 0)
+        await connection.done(text["context_id"], 2, 1, 4)
+        await connection.until_closed()
+
+    async with scripted(script) as (url, connections):
+        tts = make_tts(url)
+        handle = answer_created(tts)
+        stream = tts.stream(conn_options=ONCE)
+        stream.push_text("one ")
+        if is_written:
+            stream.end_input()
+        last = "end" if is_written else "text"
+        while not connections or last not in [message["type"] for message in connections[0].received]:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(3 * CERTAIN_EVERY_S)
+        assert "commit" not in [message["type"] for message in connections[0].received]
+        handle._mark_scheduled()
+        if not is_written:
+            stream.end_input()
+        assert len(samples_of(await asyncio.wait_for(frames_of(stream), 20))) == len(ramp(0))
+
+
+async def test_an_early_answer_whose_turn_goes_on_is_cancelled(make_tts: Any) -> None:
+    async with scripted(TalkingVoice()) as (url, connections):
+        tts = make_tts(url)
+        answer_created(tts)
+        stream = tts.stream(conn_options=ONCE)
+        stream.push_text("one ")
+        while not connections or "text" not in [message["type"] for message in connections[0].received]:
+            await asyncio.sleep(0.01)
+        await stream.aclose()
+        while "cancel" not in (kinds := [message["type"] for message in connections[0].received]):
+            await asyncio.sleep(0.01)
+        assert "commit" not in kinds
+
+
+async def test_an_answer_to_a_turn_that_has_ended_is_no_draft(make_tts: Any) -> None:
+    async with scripted(TalkingVoice()) as (url, connections):
+        tts = make_tts(url)
+        answer_created(tts)._mark_scheduled()
+        assert len(samples_of(await speak(tts.stream(conn_options=ONCE), "one."))) > 0
+        assert not any(message.get("draft") for message in connections[0].received)
+
+
+def test_drafts_need_a_session_that_speaks_through_the_plugin() -> None:
+    session: Any = rtc.EventEmitter[str]()
+    session.tts = None
+    with pytest.raises(ValueError, match="realtime_tts"):
+        realtime_tts.draft_early_answers(session)

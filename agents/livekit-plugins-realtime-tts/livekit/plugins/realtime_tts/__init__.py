@@ -7,10 +7,18 @@ from livekit.agents import Plugin
 
 from .heard import HeardOutput, keep_what_was_heard
 from .log import logger
-from .tts import TTS, ChunkedStream, SynthesizeStream
+from .tts import TTS, ChunkedStream, SynthesizeStream, draft_early_answers
 from .version import __version__
 
-__all__ = ["TTS", "ChunkedStream", "HeardOutput", "SynthesizeStream", "__version__", "keep_what_was_heard"]
+__all__ = [
+    "TTS",
+    "ChunkedStream",
+    "HeardOutput",
+    "SynthesizeStream",
+    "__version__",
+    "draft_early_answers",
+    "keep_what_was_heard",
+]
 
 
 class RealtimeTTSPlugin(Plugin):

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 import weakref
 from typing import Any, Literal, TypedDict, Unpack
 
-from livekit.agents import APIConnectionError, APIConnectOptions, tts, utils
+from livekit.agents import (
+    AgentSession,
+    APIConnectionError,
+    APIConnectOptions,
+    SpeechCreatedEvent,
+    tts,
+    utils,
+)
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, NOT_GIVEN, NotGivenOr
 from livekit.agents.utils import is_given
+from livekit.agents.voice import SpeechHandle
 from realtime_tts_client import AudioFormat, Context, RealtimeTTSError, Session, connect
 
 from .connection import SharedSession
@@ -24,6 +33,7 @@ PACKET_MS = 20
 # Duration of the frames given to LiveKit's output. Its default of 200 ms would delay available audio.
 FRAME_MS = 40
 NUM_CHANNELS = 1
+CERTAIN_EVERY_S = 0.01  # how often an early answer is looked at: LiveKit has no event for its turn's end
 
 
 Mode = Literal["live", "clause"]
@@ -81,6 +91,7 @@ class TTS(tts.TTS[Any]):
         self._shared = SharedSession(self._connect)
         self._prewarming: asyncio.Task[None] | None = None
         self._streams: weakref.WeakSet[SynthesizeStream] = weakref.WeakSet()
+        self._answer: SpeechHandle | None = None  # the latest that a session has created, if it is followed
         self._connect(DEFAULT_API_CONNECT_OPTIONS.timeout)  # an invalid address is reported here
         self.update_options(**options)
 
@@ -118,6 +129,9 @@ class TTS(tts.TTS[Any]):
         if self._prewarming is None or self._prewarming.done():
             self._prewarming = asyncio.create_task(self._prewarm(), name="realtime_tts.prewarm")
 
+    def _follow(self, event: SpeechCreatedEvent) -> None:
+        self._answer = event.speech_handle
+
     async def aclose(self) -> None:
         for stream in list(self._streams):
             await stream.aclose()
@@ -135,6 +149,20 @@ class TTS(tts.TTS[Any]):
             logger.warning("the server cannot be reached yet", extra={"code": error.code, "reason": error.message})
 
 
+def draft_early_answers(session: AgentSession[Any]) -> None:
+    """Make a session's early answers drafts, which cost nothing that other streams need until their turn has ended.
+
+    For `turn_handling={"preemptive_generation": {"preemptive_tts": True}}`: LiveKit has an answer spoken before it is
+    certain that the user's turn has ended.
+
+    Raises:
+        ValueError: the session does not speak through this plugin.
+    """
+    if not isinstance(session.tts, TTS):
+        raise ValueError("the session's tts is not a realtime_tts.TTS")
+    session.on("speech_created", session.tts._follow)
+
+
 class SynthesizeStream(tts.SynthesizeStream):
     """Stream of one turn, which is one context of the shared session. Each turn is a new stream."""
 
@@ -142,6 +170,19 @@ class SynthesizeStream(tts.SynthesizeStream):
         super().__init__(tts=tts, conn_options=conn_options)
         self._speech: TTS = tts
         self._opening = tts._opening
+        self._answer = tts._answer
+
+    @property
+    def _is_early(self) -> bool:
+        """True if this is an answer whose turn may go on: LiveKit schedules it when the turn has ended."""
+        return self._answer is not None and not self._answer.scheduled and not self._answer.done()
+
+    async def _commit(self, context: Context) -> None:
+        """Have a draft spoken once its turn has ended. If the turn goes on, LiveKit closes the stream."""
+        while self._is_early:  # noqa: ASYNC110 - LiveKit has no event for it
+            await asyncio.sleep(CERTAIN_EVERY_S)
+        with contextlib.suppress(RealtimeTTSError):  # the stream raises it
+            await context.commit()
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
         request_id = utils.shortuuid("turn_")
@@ -150,10 +191,14 @@ class SynthesizeStream(tts.SynthesizeStream):
             opening = await self._first_text()
             if opening is None:
                 return
-            context = session.speak(context_id=request_id, **self._opening)
+            is_draft = self._is_early
+            context = session.speak(context_id=request_id, draft=is_draft, **self._opening)
             output_emitter.start_segment(segment_id=request_id)
             sending = asyncio.create_task(self._send(context, opening), name="realtime_tts.send")
             sending.add_done_callback(lambda task: _stop_if_failed(task, context))
+            tasks = [sending]
+            if is_draft:
+                tasks.append(asyncio.create_task(self._commit(context), name="realtime_tts.commit"))
             try:
                 await _forward(context, output_emitter, self._speech._audio.frame_samples)
                 if context.done is None and not (sending.done() and sending.exception() is not None):
@@ -162,7 +207,7 @@ class SynthesizeStream(tts.SynthesizeStream):
             finally:
                 if context.done is None:
                     context.cancel_nowait()  # sent before anything else is awaited
-                await utils.aio.cancel_and_wait(sending)
+                await utils.aio.cancel_and_wait(*tasks)
 
     async def _first_text(self) -> str | None:
         """Return the turn's first text up to its first non-blank piece; None if the turn is blank."""
