@@ -76,6 +76,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._abort_timer: asyncio.TimerHandle | None = None
         self._told_end = False
         self._runs_app = False
+        self._is_ending = False  # shut down before the handshake had an answer
 
     @property
     def is_lost(self) -> bool:
@@ -112,6 +113,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         await super().send(message)
         if self.initial_response is not None and self.close_sent:
             self.handshake_complete = True  # refused; else uvicorn reports an application without an answer
+        if self._is_ending:
+            self.shutdown()
 
     def eof_received(self) -> None:
         # Without this, asyncio would flush to the disconnected peer before it reports the end.
@@ -176,6 +179,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if self.handshake_complete and not self.close_sent:
             self.on_failing(GOING_AWAY, "draining")
             self.close_now(GOING_AWAY, "draining")
+        elif self._runs_app and not self.handshake_complete:
+            self._is_ending = True  # the application answers; uvicorn's answer of 500 would be in its way
         else:
             super().shutdown()
 
