@@ -196,6 +196,24 @@ async def test_a_pause_begins_where_the_word_ends_and_nothing_is_lost(
     assert speaker.samples == list(range(round(1.2 * RATE_HZ)))
 
 
+async def test_a_pause_waits_until_a_busy_machine_has_played_the_word(
+    output: HeardOutput, speaker: Loudspeaker
+) -> None:
+    """LiveKit's room output discards what it has not played when it is paused."""
+    source = SimpleNamespace(queued_duration=0.15)
+    speaker._audio_source, speaker._pushed_duration, speaker._source_pushed_duration = source, 0.3, 0.2  # type: ignore[attr-defined]
+    pause_at(output, speaker, 0.04)
+    giving = asyncio.create_task(capture(output, 1.2))
+    await until(lambda: len(speaker.samples) == 0.3 * RATE_HZ)
+    await asyncio.sleep(0.5)
+    assert speaker.num_pauses == 0
+    source.queued_duration, speaker._source_pushed_duration = 0.0, 0.3  # type: ignore[attr-defined]
+    await until(lambda: speaker.num_pauses)
+    output.resume()
+    await giving
+    assert speaker.samples == list(range(round(1.2 * RATE_HZ)))
+
+
 async def test_a_turn_that_is_paused_before_its_first_word_waits(output: HeardOutput, speaker: Loudspeaker) -> None:
     output.pause()
     giving = asyncio.create_task(capture(output, 0.2))

@@ -20,6 +20,8 @@ TOLERANCE_S = 0.002
 AHEAD_S = 0.2
 # The end that came with a word may be an estimate. If the next word begins soon after it, the word ends there.
 LAST_SOUND_S = 0.25
+# Audio left in an output that counts as none: a millisecond more or less is played while it is asked.
+UNPLAYED_S = 0.002
 
 
 class HeardOutput(io.AudioOutput):
@@ -80,6 +82,8 @@ class HeardOutput(io.AudioOutput):
         await self._sleep_until(self._played_out_at - AHEAD_S)
         if self._stop_s is not None and self._stop_s <= self._captured_s + TOLERANCE_S:
             await self._sleep_until(self._played_out_at)
+            while self._stop_s is not None and (left_s := unplayed_s(self._next)) > UNPLAYED_S:  # noqa: ASYNC110
+                await asyncio.sleep(left_s)  # a busy machine plays later
             if self._stop_s is not None:
                 super().pause()
             await self._resumed.wait()
@@ -142,6 +146,20 @@ class HeardOutput(io.AudioOutput):
             self._pieces[-1] = self._pieces[-1][0], start_s
         self._starts_s.append(start_s)
         self._pieces.append((str(piece), self._offset_s + piece.end_time))
+
+
+def unplayed_s(output: io.AudioOutput) -> float:
+    """Return the duration of the audio that LiveKit's room output has not played yet, s; 0 for other outputs.
+
+    There is no public way to ask. A pause of the output discards this audio.
+    """
+    while output.next_in_chain is not None:
+        output = output.next_in_chain
+    source = getattr(output, "_audio_source", None)
+    if source is None:
+        return 0.0
+    waiting_s = getattr(output, "_pushed_duration", 0.0) - getattr(output, "_source_pushed_duration", 0.0)
+    return float(source.queued_duration + max(0.0, waiting_s))
 
 
 def _part(frame: rtc.AudioFrame, start: int, end: int) -> rtc.AudioFrame:
