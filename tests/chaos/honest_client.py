@@ -35,7 +35,9 @@ from realtime_tts.bench.native_stream import code_of, open_stream, speak
 from realtime_tts.bench.streams import Heard
 
 MAX_TTFA_RATIO = 3.0
-MAX_STALLS, MAX_STALL_S = 2, 0.1  # in all rounds together
+NOTICED_S = 0.1  # a time to first audio up to this is no harm, whatever the ratio
+MAX_STALLS, MAX_STALL_S = 2, 0.1  # in a round
+MAX_DISTURBED = 0.25  # of all turns
 TEXT = "Here is a sentence that takes a while."
 NUM_CLIENTS = 3  # honest clients at a time, each in turns of about 1.5 s
 AUDIO = {"codec": "pcm_s16le", "sample_rate": 48_000}
@@ -122,6 +124,12 @@ class Turns:
         return max((turn.playback(0.0).longest_stall_s for turn in self.heard), default=0.0)
 
     @property
+    def disturbed_share(self) -> float:
+        """Share of the turns that were refused, or had a stall that is too long."""
+        too_long = [turn.playback(0.0).longest_stall_s > MAX_STALL_S for turn in self.heard]
+        return sum(bool(turn.error) or long for turn, long in zip(self.heard, too_long, strict=True)) / len(self.heard)
+
+    @property
     def is_undisturbed(self) -> bool:
         """Every turn was served, and at most a few short stalls were heard."""
         return not self.errors and self.num_stalls <= MAX_STALLS and self.longest_stall_s <= MAX_STALL_S
@@ -138,22 +146,28 @@ class Turns:
 
 @dataclasses.dataclass
 class Comparison:
-    """The same client alone and beside an attack. `num_attacks` is what the attack returned, summed over the rounds."""
+    """The same client alone and beside an attack, of which `rounds` has each round. `num_attacks` is what the attack
+    returned, summed over the rounds."""
 
     alone: Turns = dataclasses.field(default_factory=Turns)
-    beside: Turns = dataclasses.field(default_factory=Turns)
+    rounds: list[Turns] = dataclasses.field(default_factory=list)
     num_attacks: int = 0
 
+    @property
+    def beside(self) -> Turns:
+        return Turns([turn for turns in self.rounds for turn in turns.heard])
+
     def check(self) -> None:
-        """The bar for every attack.
+        """The bar for every attack. What else runs on the machine disturbs some turns more, and none less: so in the
+        best round there is nothing to be noticed of an attack that does not work. One that works disturbs most turns.
 
         Raises:
             AssertionError: the attack did nothing, or the honest client suffered more than it may.
         """
         assert self.num_attacks > 0
-        assert self.alone.is_undisturbed, f"the machine is too busy to show anything\n{self.describe()}"
-        assert self.beside.is_undisturbed, self.describe()
-        assert self.beside.median_s <= MAX_TTFA_RATIO * self.alone.median_s, self.describe()
+        max_s = max(NOTICED_S, MAX_TTFA_RATIO * self.alone.median_s)
+        assert any(turns.is_undisturbed and turns.median_s <= max_s for turns in self.rounds), self.describe()
+        assert self.beside.disturbed_share <= self.alone.disturbed_share + MAX_DISTURBED, self.describe()
 
     def describe(self) -> str:
         return f"alone: {self.alone.describe()}\nbeside {self.num_attacks} attacks: {self.beside.describe()}"
@@ -166,7 +180,7 @@ async def compare(server: AttackedServer, attack: Attack, rounds: int = 3, round
     for _ in range(rounds):
         comparison.alone.heard += await _turns_until(server, time.monotonic() + round_s)
         async with _attack_in_process(attack, server.site, round_s) as count:
-            comparison.beside.heard += await _turns_until(server, time.monotonic() + round_s)
+            comparison.rounds.append(Turns(await _turns_until(server, time.monotonic() + round_s)))
             comparison.num_attacks += await count()
     sys.stdout.write(f"\n{attack.__name__}\n{comparison.describe()}\n")
     return comparison
