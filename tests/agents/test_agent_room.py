@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import re
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from agent_worker import AgentWorker
+from agent_worker import ROOT, AgentWorker
+from livekit import rtc
+from livekit.agents import Agent, AgentSession
+from livekit.plugins import realtime_tts
 from livekit_room import (
     RATE_HZ,
     Caller,
@@ -21,8 +27,12 @@ from livekit_room import (
     livekit_server_path,
     running_livekit,
 )
-from realtime_tts_client import AudioFormat, Word, connect
-from sound_match import decimated, find, last_sounds, loud_pieces
+from realtime_tts_client import AudioFormat, Context, Word, connect
+from sound_match import MATCH_RATE_HZ, decimated, find, last_sounds, loud_pieces, occurrences
+
+sys.path.insert(0, str(ROOT / "agents"))
+
+from scripted import LoudnessVAD, ScriptedLLM, UncomprehendingSTT
 
 pytestmark = pytest.mark.skipif(
     livekit_server_path() is None,
@@ -150,6 +160,52 @@ async def test_speech_of_the_caller_interrupts(livekit: LiveKitServer, worker: A
         await caller.until_audible(answered["token_at"])
 
 
+async def test_an_early_answer_is_a_draft_until_the_turn_of_the_caller_has_ended(
+    livekit: LiveKitServer, speech_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an agent in this process, which waits a second longer for the end of a turn than for its transcript."""
+    committed: list[Context] = []
+    commit = Context.commit
+
+    async def noting(context: Context, text: str | None = None) -> None:
+        committed.append(context)
+        await commit(context, text)
+
+    monkeypatch.setattr(Context, "commit", noting)
+    tts, room = realtime_tts.TTS(speech_url), rtc.Room()
+    session: AgentSession[None] = AgentSession(
+        stt=UncomprehendingSTT(),
+        llm=ScriptedLLM(tokens_per_second=1000.0),
+        vad=LoudnessVAD(),
+        tts=tts,
+        turn_handling={
+            "turn_detection": "vad",
+            "endpointing": {"min_delay": 1.5},
+            "preemptive_generation": {"preemptive_tts": True},
+        },
+    )
+    realtime_tts.draft_early_answers(session)
+    noise = np.random.default_rng(1).normal(0, 4000, RATE_HZ).astype(np.int16)
+    async with calling(livekit, "early") as caller:
+        await room.connect(livekit.url, livekit.token("early", "agent"))
+        try:
+            await session.start(Agent(instructions=""), room=room)
+            await caller.agent_is_here()
+            begun_at = time.time()
+            await caller.speak(
+                np.concatenate([np.zeros(RATE_HZ // 5, np.int16), noise, np.zeros(2 * RATE_HZ, np.int16)])
+            )
+            await caller.until_audible(begun_at)
+            [context] = committed
+            while context.done is None:
+                await asyncio.sleep(0.01)
+            assert context.done.draft_used is not None  # it was a draft; on a busy machine it is not made in time
+        finally:
+            await session.aclose()
+            await tts.aclose()
+            await room.disconnect()
+
+
 async def test_after_a_nod_it_goes_on_at_the_word_where_it_stopped(livekit: LiveKitServer, worker: AgentWorker) -> None:
     async with calling(livekit, "nod") as caller:
         await caller.agent_is_here()
@@ -272,6 +328,86 @@ async def test_fifty_turns_in_a_row_are_one_connection_that_neither_drifts_nor_g
             num_bytes.append(steady_worker.resident_bytes())
         assert {name: metric(speech_url, name) - before[name] for name in counts} == counts
     assert max(num_bytes[-5:]) - max(num_bytes[10:15]) < 8 << 20
+
+
+NUM_NODS = 100  # of each kind of text
+NODDED = (
+    "Sure, let me check that for you. Your order left our warehouse this morning, and it should be with you by Tuesday "
+    "afternoon; the driver calls you before, as you asked. If nobody is at home, the parcel goes to a neighbour, or to "
+    "the shop at the corner, where you can collect it for two weeks. You have paid for it already, so there is nothing "
+    "else to do, and if one of the plates is broken, tell us within a month, and we send you a new one for nothing."
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", ["whole", "live"])
+async def test_after_nods_the_words_heard_in_all_are_the_text(
+    livekit: LiveKitServer, speech_url: str, one_worker: OneWorker, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """Judged by LiveKit's account of what it played; of whole text, whose sound is known, by the caller's recording,
+    too, as far as a busy machine leaves words whole."""
+    steady = ("--mode", "clause", "--seed", str(SEED), "--tokens-per-second", "10000")
+    worker = await asyncio.to_thread(one_worker.with_flags, *(steady if kind == "whole" else ()))
+    spoken, words = await reference(speech_url, NODDED)
+    rng, room = random.Random(3), f"nods-{kind}"
+    num_nods = num_turns = num_interrupted = num_gaps = num_at_edge = 0
+    num_found: list[int] = []  # how often each word's sound is in the recording, more than in the text
+    async with calling(livekit, room) as caller:
+        await caller.agent_is_here()
+        while num_nods < NUM_NODS:
+            asked_at = await ask(caller, NODDED)
+            await caller.until_audible(asked_at)
+
+            def said(since: float = asked_at) -> list[dict[str, Any]]:
+                return [one for one in worker.events("said", room, since) if one["role"] == "assistant"]
+
+            while not said():
+                await asyncio.sleep(rng.uniform(0.1, 1.2))
+                noise = np.random.default_rng(num_nods).normal(0, 4000, RATE_HZ * rng.randrange(100, 350) // 1000)
+                num_before = len(worker.events("nod", room, asked_at))
+                await caller.speak(np.concatenate([noise.astype(np.int16), np.zeros(RATE_HZ // 2, np.int16)]))
+                for _ in range(100):  # a sound that comes too late is none, and gets no event
+                    if said() or len(worker.events("nod", room, asked_at)) > num_before:
+                        break
+                    await asyncio.sleep(0.02)
+            last = await caller.until_silent(asked_at)
+            turn, played = said()[0], worker.events("played", room, asked_at)
+            num_turns, num_interrupted = num_turns + 1, num_interrupted + turn["interrupted"]
+            num_nods += sum(one["resumed"] for one in worker.events("nod", room, asked_at))
+            assert NODDED.startswith(turn["text"])
+            assert turn["interrupted"] or turn["text"] == NODDED
+            assert played[0]["offset_s"] == pytest.approx(0.0, abs=0.001)
+            for before, after in itertools.pairwise(played):
+                end_s = before["offset_s"] + before["duration_s"]
+                assert after["offset_s"] == pytest.approx(end_s, abs=0.001), "discarded or repeated"
+            told = worker.events("word", room, asked_at)
+            # An end is an estimate when it is told: if the next word begins soon, the word ends there.
+            edges_s = [word[edge] for word in told for edge in ("start_s", "end_s")]
+            gaps_s = [after["offset_s"] for after in played[1:]]
+            num_gaps += len(gaps_s)
+            num_at_edge += sum(min(abs(edge_s - gap_s) for edge_s in edges_s) <= WITHIN_S / 2 for gap_s in gaps_s)
+            played_s = played[-1]["offset_s"] + played[-1]["duration_s"]
+            assert turn["interrupted"] or played_s > told[-1]["start_s"]
+            if kind == "whole" and not turn["interrupted"]:
+                assert played_s == pytest.approx(len(spoken) / MATCH_RATE_HZ, abs=0.05)
+                heard = decimated(caller.hearing.samples(asked_at, last + 0.1), RATE_HZ)
+                known = [word for word in words if word.end_ms - word.start_ms >= 150]
+                pieces = [spoken[int(word.start_ms * 8) : int(word.end_ms * 8)] for word in known]
+                num_found += [len(occurrences(piece, heard)) - len(occurrences(piece, spoken)) for piece in pieces]
+            await caller.speak(np.zeros(RATE_HZ, np.int16))
+            if turn["interrupted"]:  # and the sound gets an answer
+                await caller.until_silent(asked_at, for_s=2.0)
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\nnods, {kind} text: {num_nods} in {num_turns} turns, {num_interrupted} turns interrupted; "
+            f"{num_at_edge} of {num_gaps} gaps at a word's edge; sound of words in the recording: "
+            f"{num_found.count(0)} of {len(num_found)} as often as in the text, "
+            f"{sum(number > 0 for number in num_found)} more often\n"
+        )
+    assert num_interrupted <= NUM_NODS // 20
+    # A busy machine leaves gaps inside words, and damages sounds, but gives none twice.
+    assert sum(number > 0 for number in num_found) <= 0.02 * len(num_found)
 
 
 @pytest.mark.slow
