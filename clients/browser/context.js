@@ -16,6 +16,8 @@ const MESSAGE_PART = /.{1,8000}/gsu;
  * @property {number} audioMs audio made (done) or heard (cancelled)
  * @property {number | null} ttfaMs the server's own measure, first text or commit received → first packet ready
  * @property {boolean} [draftUsed] of a draft that is done: speech began with what was made of it
+ * @property {boolean} [openingUsed] with `openings`: speech began with an opening from memory
+ * @property {number} [mended] number of skips, repeats and stuck sounds that were cut and said again before they were sent
  */
 
 /**
@@ -398,7 +400,8 @@ export class SpeechContext extends EventTarget {
     this.state = 'done';
     this.audioMs = this.base.ms + message.audio_ms;
     const outcome = { outcome: 'done', audioMs: this.audioMs, ttfaMs: message.ttfa_ms ?? null };
-    if (message.draft_used !== undefined) outcome.draftUsed = message.draft_used;
+    const { draft_used: draftUsed, opening_used: openingUsed, mended } = message;
+    for (const [name, value] of Object.entries({ draftUsed, openingUsed, mended })) if (value !== undefined) outcome[name] = value;
     this.resolveDone(outcome);
     this.#emit('done', outcome);
   }

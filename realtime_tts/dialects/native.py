@@ -162,7 +162,7 @@ _TYPES: dict[type[messages.ServerMessage], str] = {
     messages.KeepAlive: "keepalive",
     messages.Pong: "pong",
 }
-_NOT_SENT = ("by_client", "measured", "unspoken_text")
+_NOT_SENT = ("by_client", "measured", "report", "unspoken_text")
 # Without the lexicon, which may be long and which the client has sent.
 _TOLD_PARAMS = [name for name in SPEECH_PARAMS if name != "lexicon"]
 
@@ -186,8 +186,8 @@ def _members(value: object) -> dict[str, object]:
         members["timing"] = "measured" if all(word.measured for word in value.words) else "estimated"
         if value.previous_end_ms is None:
             del members["previous_end_ms"]
-    elif isinstance(value, messages.ContextDone) and value.draft_used is None:
-        del members["draft_used"]
+    elif isinstance(value, messages.ContextDone):
+        members |= {name: member for name, member in value.report._asdict().items() if member is not None}
     elif isinstance(value, messages.ErrorMessage):
         return {name: member for name, member in members.items() if member is not None}
     elif isinstance(value, AudioFormat) and value.codec != "opus":

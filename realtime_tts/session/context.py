@@ -11,7 +11,15 @@ from realtime_tts.errors import ContextClosed, RealtimeTTSError, TextTooLong
 from realtime_tts.session.context_text import ContextText, Planner
 from realtime_tts.session.engine_side import EngineSide
 from realtime_tts.session.memory import ID_BYTES, OBJECT_BYTES, text_bytes
-from realtime_tts.session.messages import ContextCancelled, ContextFailed, ContextStarted, Hold, SessionEvent
+from realtime_tts.session.messages import (
+    NO_REPORT,
+    ContextCancelled,
+    ContextFailed,
+    ContextStarted,
+    Hold,
+    SessionEvent,
+    SpeechReport,
+)
 from realtime_tts.session.resume import Missing
 from realtime_tts.session.sender import ContextSender
 from realtime_tts.session.settings import ContextSettings
@@ -99,7 +107,7 @@ class Context:
         self._flushes: deque[tuple[int, str | None]] = deque()  # number of segments before the flush, its id
         self._frozen: HeardSpeech | None = None
         self._held_at = 0.0
-        self._draft_used: bool | None = None
+        self._had_draft = False
 
     # ---- text ----------------------------------------------------------------------------------------------------
 
@@ -128,7 +136,7 @@ class Context:
             TextTooLong: as `push_text`.
         """
         draft, self.draft_at = self.text, None
-        self._draft_used = False
+        self._had_draft = True
         self.text = ContextText(planner)
         was_ended, self.ended = self.ended, False
         self._first_text_at = None
@@ -216,13 +224,12 @@ class Context:
             self._num_spoken = max(self._num_spoken, segment_index + 1)
         self._settle_flushes()
 
-    def complete_audio(self, *, draft_used: bool = False) -> None:
-        """Record that the last packet has been queued. draft_used: speech began with what was made of the draft."""
-        if self._draft_used is not None:
-            self._draft_used = draft_used
+    def complete_audio(self, report: SpeechReport = NO_REPORT) -> None:
+        """Record that the last packet has been queued."""
+        report = report._replace(draft_used=bool(report.draft_used) if self._had_draft else None)
         self.sender.aligner.finish()
         self._settle_flushes()
-        self.sender.add_done(self.text.num_chars, self._first_text_at, self._draft_used)
+        self.sender.add_done(self.text.num_chars, self._first_text_at, report)
         self.audio_complete = True
         self.engine.release()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
@@ -244,15 +244,31 @@ class Flushed(ContextMessage):
     audio_ms: float
 
 
+class SpeechReport(NamedTuple):
+    """How a context's speech was made.
+
+    draft_used: it began with what was made of the context's draft; None without a draft. opening_used: it began with
+    an opening from memory; None without `openings`. mended: number of faults that were cut and said again before they
+    were sent.
+    """
+
+    draft_used: bool | None = None
+    opening_used: bool | None = None
+    mended: int = 0
+
+
+NO_REPORT = SpeechReport()
+
+
 @dataclass(frozen=True, slots=True)
 class ContextDone(ContextMessage):
     """Terminal message of a completed context. `ttfa_ms`: first text, or commit, received to first packet sent; None
-    without audio. draft_used: its speech began with what was made of its draft; None without a draft."""
+    without audio."""
 
     audio_ms: float
     characters: int
     ttfa_ms: float | None
-    draft_used: bool | None = None
+    report: SpeechReport = NO_REPORT
 
 
 @dataclass(frozen=True, slots=True)

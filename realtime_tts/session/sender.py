@@ -32,7 +32,7 @@ class _FlushMark:
 class _DoneMark:
     characters: int
     text_at: float | None  # when the first text came
-    draft_used: bool | None
+    report: messages.SpeechReport
 
 
 _Waiting = Packets | _FlushMark | _DoneMark | messages.ContextMessage
@@ -105,8 +105,8 @@ class ContextSender:
         else:
             self._queue.append(mark)
 
-    def add_done(self, characters: int, text_at: float | None, draft_used: bool | None) -> None:
-        self._queue.append(_DoneMark(characters, text_at, draft_used))
+    def add_done(self, characters: int, text_at: float | None, report: messages.SpeechReport) -> None:
+        self._queue.append(_DoneMark(characters, text_at, report))
         self.limit_hold()
 
     def limit_hold(self) -> None:
@@ -178,7 +178,7 @@ class ContextSender:
         if isinstance(head, _DoneMark):
             ttfa_ms = self._ttfa_ms(head.text_at)
             return messages.ContextDone(
-                self.context_id, number, self.clock.sent_ms, head.characters, ttfa_ms, head.draft_used
+                self.context_id, number, self.clock.sent_ms, head.characters, ttfa_ms, head.report
             )
         return replace(head, sequence=number)
 

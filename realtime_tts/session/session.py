@@ -426,11 +426,8 @@ class Session:
             if done:
                 self._plan(context, PLAN_CHARS)
 
-    def audio_finished(self, context_id: str, now: float, *, draft_used: bool = False) -> None:
+    def audio_finished(self, context_id: str, now: float, report: messages.SpeechReport = messages.NO_REPORT) -> None:
         """Record that every segment was spoken and every packet delivered.
-
-        Args:
-            draft_used: speech began with what was made of the context's draft.
 
         Raises:
             ValueError: the context's text has not ended, or this was called before.
@@ -438,7 +435,7 @@ class Session:
         if (context := self._live(context_id, now)) is not None:
             if not context.text.is_planned or context.audio_complete:
                 raise ValueError("audio_finished comes once, after EndOfSegments")
-            context.complete_audio(draft_used=draft_used)
+            context.complete_audio(report)
 
     def failed(self, context_id: str, error: RealtimeTTSError, now: float) -> None:
         """Fail the context: it cannot be spoken. Its queued messages are dropped."""

@@ -19,6 +19,7 @@ from realtime_tts.contract import frames
 from realtime_tts.contract.policy import ZERO_SHOT_VOICE
 from realtime_tts.contract.speech_params import MAX_SPEED, MIN_SPEED
 from realtime_tts.errors import error_from_code
+from realtime_tts.session.messages import SpeechReport
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.silence import SilencePace, silence
 from realtime_tts.text.planner import Segment
@@ -108,7 +109,8 @@ class Speaker:
         self._reached: tuple[float, float] | None = None  # in it, and not told yet
         self._segment_is_over = self._segment_is_read = False
         self._ended = self._closed = self._has_draft = False
-        self.draft_used = False  # the first segment began with what was made of the draft
+        self._num_remembered = 0  # patches from memory: of the draft or of an opening
+        self._num_mended = 0
         self._end_error: Exception | None = None
 
     # ---- in ------------------------------------------------------------------------------------------------------
@@ -181,6 +183,15 @@ class Speaker:
     def _num_requests(self) -> int:
         return sum(isinstance(stream, RequestStream) for _, stream in self._submitted)
 
+    @property
+    def report(self) -> SpeechReport:
+        is_remembered, has_openings = self._num_remembered > 0, self._settings.params["openings"] == "on"
+        return SpeechReport(
+            draft_used=self._has_draft and is_remembered,
+            opening_used=is_remembered and not self._has_draft if has_openings else None,
+            mended=self._num_mended,
+        )
+
     def playback(self, played_ms: float, paused: bool) -> None:
         if self._pace is not None:
             self._pace.listening(paused)
@@ -221,7 +232,8 @@ class Speaker:
                 raise error_from_code(message.code, message.message)
             if isinstance(message, frames.Done):
                 self._segment_is_over = True
-                self.draft_used = self.draft_used or (self._has_draft and message.num_remembered > 0)
+                self._num_remembered += message.num_remembered
+                self._num_mended += message.skips_mended + message.repeats_mended + message.stuck_mended
             segment = self._submitted[0][0]
             speed, pcm = self._speed_of(segment), message.payload
             self._num_made += len(pcm) // SAMPLE_BYTES[self._encoding]

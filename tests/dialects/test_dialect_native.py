@@ -42,6 +42,7 @@ from realtime_tts.session.messages import (
     ServerMessage,
     SessionResumed,
     SessionStarted,
+    SpeechReport,
     StartSession,
     Text,
     TimedWord,
@@ -305,14 +306,14 @@ LIMITS = session_config().limits
             {"type": "flushed", "context_id": "c", "sequence": 2, "flush_id": None, "audio_ms": 20},
         ),
         (
-            ContextDone("c", 3, 20.0, 5, 3.0, draft_used=True),
+            ContextDone("c", 3, 20.0, 5, 3.0, SpeechReport(draft_used=True, opening_used=False, mended=2)),
             {"type": "context.done", "context_id": "c", "sequence": 3, "audio_ms": 20, "characters": 5,
-             "ttfa_ms": 3, "draft_used": True},
+             "ttfa_ms": 3, "draft_used": True, "opening_used": False, "mended": 2},
         ),
         (
             ContextDone("c", 3, 20.0, 5, None),
             {"type": "context.done", "context_id": "c", "sequence": 3, "audio_ms": 20, "characters": 5,
-             "ttfa_ms": None},
+             "ttfa_ms": None, "mended": 0},
         ),
         (
             ContextCancelled("c", 3, 0.5, "Hi", 2, 0.25),

@@ -14,7 +14,7 @@ import pytest
 from realtime_tts import errors
 from realtime_tts.dialects.native import _NOT_SENT, _PARSERS, _TYPES, NativeDialect
 from realtime_tts.errors import InvalidMessage, RealtimeTTSError
-from realtime_tts.session.messages import Words
+from realtime_tts.session.messages import ContextDone, SpeechReport, Words
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "protocol" / "native.md").read_text(encoding="utf-8")
 NOT_RECEIVED = {"dictionaries"}  # of other dialects
@@ -65,7 +65,8 @@ def test_a_client_message_has_the_fields_of_its_row(kind: str) -> None:
 @pytest.mark.parametrize(("message", "kind"), _TYPES.items(), ids=_TYPES.values())
 def test_a_server_message_has_the_fields_of_its_row(message: type[Any], kind: str) -> None:
     sent = [field.name for field in dataclasses.fields(message) if field.name not in _NOT_SENT]
-    assert sorted(SERVER[kind]) == sorted(sent + ["timing"] * (message is Words))
+    derived = {Words: ["timing"], ContextDone: [*SpeechReport._fields]}
+    assert sorted(SERVER[kind]) == sorted(sent + derived.get(message, []))
 
 
 def test_errors_have_the_status_and_the_retryability_of_their_rows() -> None:

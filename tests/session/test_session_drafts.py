@@ -28,6 +28,7 @@ from realtime_tts.session.messages import (
     PriorityChanged,
     Release,
     ReleaseContext,
+    SpeechReport,
     StartSpeech,
     Text,
     WarningMessage,
@@ -78,10 +79,10 @@ def test_a_committed_draft_is_spoken_as_any_context(driver: Driver) -> None:
     driver.wait(0.05)
     for index in range(2):
         driver.speak("c", index, 100)
-    driver.session.audio_finished("c", driver.now, draft_used=True)
+    driver.session.audio_finished("c", driver.now, SpeechReport(draft_used=True))
     driver.drain()
     (done,) = driver.of(ContextDone)
-    assert done.draft_used
+    assert done.report.draft_used
     assert done.characters == len(TEXT) + len(" to say.")
     assert done.ttfa_ms == pytest.approx(50), "from the commit on"
     assert driver.done(ReleaseContext)
@@ -95,7 +96,7 @@ def test_a_commit_with_another_text_replaces_the_drafts(driver: Driver) -> None:
     driver.speak("c", 1, 100)
     driver.finish("c")
     (done,) = driver.of(ContextDone)
-    assert done.draft_used is False
+    assert done.report.draft_used is False
     assert done.characters == len("No. Never.")
 
 
@@ -113,7 +114,7 @@ def test_a_committed_draft_without_speech_is_done_at_once(driver: Driver) -> Non
     draft(driver, "")
     driver.receive(End("c"), Commit("c"))
     (done,) = driver.of(ContextDone)
-    assert done.draft_used is False
+    assert done.report.draft_used is False
 
 
 def test_a_context_that_was_no_draft_says_nothing_of_drafts(driver: Driver) -> None:
@@ -124,7 +125,7 @@ def test_a_context_that_was_no_draft_says_nothing_of_drafts(driver: Driver) -> N
     for index in range(2):
         driver.speak("c", index, 100)
     driver.finish("c")
-    assert driver.of(ContextDone)[0].draft_used is None
+    assert driver.of(ContextDone)[0].report.draft_used is None
 
 
 def test_flushes_of_a_draft_have_no_answer_and_do_not_count(driver: Driver) -> None:

@@ -4,7 +4,8 @@ Run as a script by `EngineSupervisor`; tests build its command with `fake_worker
 gives ceil(n / chars_per_patch) patches. Sample k of a request is ``(k % 2000) - 1000 + 1000 * (seed % 8)``, or
 that of a recording which goes round and round; a text with ``[tone]`` gives a 440 Hz sine, with ``[silence]`` zeros.
 Commands in a text: ``[crash]``, ``[hang]`` and
-``[fail]`` act after the first patch, ``[never]`` runs for 600 patches, ``[stall]`` yields nothing until cancelled.
+``[fail]`` act after the first patch, ``[never]`` runs for 600 patches, ``[stall]`` yields nothing until cancelled,
+``[skip]`` reports a skip that was mended.
 Normalised text has no brackets, so behind the text planner they are spelt out: "command crash".
 
 An open text is spoken as the engine does it: a patch is made while enough text lies in front of it, and more of it is
@@ -34,7 +35,7 @@ from realtime_tts.workers.socket_directory import clients_path
 HIGH_LEAD_S, LOW_LEAD_S = 3.0, 2.0
 OPEN_LEAD_PATCHES = 2  # of a text that is still being written
 BEGIN_CHARS, LOOK_AHEAD_CHARS = 8, 14  # that must lie in front of the first patch of an open text, and of any other
-SPELT_COMMAND = re.compile(r"\bcommand (crash|hang|fail|never|stall|tone|silence)\b")
+SPELT_COMMAND = re.compile(r"\bcommand (crash|hang|fail|skip|never|stall|tone|silence)\b")
 POLICY = {
     "name": "fake-voice",
     "languages": ["en"],
@@ -159,6 +160,7 @@ class FakeWorker:
         self.requests: dict[str, tuple[Request, asyncio.Task[None]]] = {}
         self.drafts: dict[str, str] = {}  # by context
         self.voices: dict[str, str | None] = dict.fromkeys(POLICY["voices"])  # id → tenant; None: all tenants'
+        self.openings: set[str] = set()
         self.encodings: dict[str, asyncio.Task[None]] = {}
         self.adapters: set[str] = set()
         self.prefixes: set[bytes] = set()  # that were computed here
@@ -348,12 +350,13 @@ class FakeWorker:
                 message.request_id,
                 "stop",
                 num_patches=index,
-                num_remembered=int(message.segment == 0 and self.drafts.get(message.context_id) == message.text),
+                num_remembered=self.num_remembered(message),
                 num_samples=index * options.patch_samples,
                 prefill_positions=options.prefix_positions + len(request.text),
                 cached_positions=num_cached,
                 extensions=request.num_extensions,
                 text_waits=request.num_text_waits,
+                skips_mended=int("[skip]" in request.text),
             ),
         )
 
@@ -361,6 +364,14 @@ class FakeWorker:
         num_patches = math.ceil(len(request.text) / self.options.chars_per_patch)
         num_patches = 600 if "[never]" in request.text else num_patches
         return min(num_patches, request.message.max_patches or num_patches)
+
+    def num_remembered(self, message: frames.Generate) -> int:
+        """Return 1 if the context began as its draft, or as another context with openings."""
+        if message.segment > 0:
+            return 0
+        is_opening = message.openings and message.text in self.openings
+        self.openings |= {message.text} if message.openings else set()
+        return int(is_opening or self.drafts.get(message.context_id) == message.text)
 
     async def park(self, request: Request, context: Context) -> None:
         """Wait until the listener wants more audio; the clock is brought forward before it is counted."""

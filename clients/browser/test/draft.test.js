@@ -35,8 +35,9 @@ test('a draft is opened as one, and committed as it is', async () => {
   assert.deepEqual(sent.splice(0), [COMMIT]);
   assert.equal(line.begun, 1);
   assert.throws(() => context.commit(), TypeError);
-  receive('context.done', { sequence: 1, audio_ms: 100, ttfa_ms: 3, draft_used: true });
-  assert.equal((await context.done).draftUsed, true);
+  receive('context.done', { sequence: 1, audio_ms: 100, ttfa_ms: 3, draft_used: true, opening_used: false, mended: 2 });
+  const { draftUsed, openingUsed, mended } = await context.done;
+  assert.deepEqual([draftUsed, openingUsed, mended], [true, false, 2]);
 });
 
 test('another text takes the place of the draft, and ends if that had', () => {

@@ -208,7 +208,7 @@ class LiveSession:
         now = time.monotonic()
         for rest in packets:
             self.session.audio(context_id, rest, now)
-        self.session.audio_finished(context_id, now, draft_used=self._speeches[context_id].speaker.draft_used)
+        self.session.audio_finished(context_id, now, self._speeches[context_id].speaker.report)
         self.advance()
 
     def speech_failed(self, context_id: str, error: RealtimeTTSError) -> None:

@@ -41,10 +41,19 @@ def test_a_draft_is_opened_and_committed_as_it_is(protocol: ClientProtocol) -> N
     with pytest.raises(ValueError, match="not a draft"):
         protocol.commit("c", None)
     (event,) = hear(
-        protocol, "context.done", context_id="c", sequence=1, audio_ms=1, characters=5, ttfa_ms=2, draft_used=True
+        protocol,
+        "context.done",
+        context_id="c",
+        sequence=1,
+        audio_ms=1,
+        characters=5,
+        ttfa_ms=2,
+        draft_used=True,
+        opening_used=False,
+        mended=1,
     )
     assert isinstance(event, events.ContextDone)
-    assert event.done.draft_used is True
+    assert (event.done.draft_used, event.done.opening_used, event.done.mended) == (True, False, 1)
     protocol.commit("c", None)
     assert said(protocol) == []
 

@@ -66,6 +66,19 @@ async def test_the_client_has_one_context_and_is_told_whether_its_draft_was_used
     assert {name: draft[name] for name in same} == {name: first[name] for name in same}
 
 
+async def test_the_client_is_told_of_an_opening_from_memory_and_of_mended_faults(make_gateway: MakeGateway) -> None:
+    gateway = make_gateway()
+    async with client.connect(gateway.url) as session:
+        told = []
+        for text, openings in [(TEXT, "on"), (TEXT, "on"), (TEXT, "off"), (f"{TEXT} Now command skip.", "on")]:
+            context = session.speak(text, params={"openings": openings})
+            async for _ in context:
+                pass
+            assert context.done is not None
+            told.append((context.done.opening_used, context.done.mended))
+    assert told == [(False, 0), (True, 0), (None, 0), (True, 1)]
+
+
 async def test_a_draft_that_is_dropped_is_forgotten_by_the_worker(make_gateway: MakeGateway, asked: Asked) -> None:
     gateway = make_gateway(worker={"asked": asked.path})
     async with client.connect(gateway.url) as session:

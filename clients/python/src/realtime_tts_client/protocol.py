@@ -331,8 +331,10 @@ class ClientProtocol:
     def _on_done(self, record: ContextRecord, fields: Fields) -> None:
         record.over = True
         audio_ms, num_chars = record.base_ms + fields.number("audio_ms"), record.shift + fields.integer("characters")
-        draft_used = fields.optional_flag("draft_used")
-        done = Done(audio_ms, num_chars, fields.optional_number("ttfa_ms"), draft_used)
+        draft_used, opening_used = fields.optional_flag("draft_used"), fields.optional_flag("opening_used")
+        mended = round(fields.optional_number("mended") or 0)
+        ttfa_ms = fields.optional_number("ttfa_ms")
+        done = Done(audio_ms, num_chars, ttfa_ms, draft_used, opening_used, mended)
         self._events.append(ContextDone(record.context_id, done))
         self._forget_if_over(record)
 

@@ -102,9 +102,13 @@ class Spoken:
 @dataclass(frozen=True)
 class Done:
     """Completion of a context. `ttfa_ms`: first text, or commit, to first packet, measured by the server; None without
-    audio. `draft_used`: whether speech began with what was made of the draft; None if the context was none."""
+    audio. `draft_used`: whether speech began with what was made of the draft; None if the context was none.
+    `opening_used`: whether it began with an opening from memory; None without `openings`. `mended`: number of skips,
+    repeats and stuck sounds that were cut and said again before they were sent."""
 
     audio_ms: float
     characters: int
     ttfa_ms: float | None
     draft_used: bool | None = None
+    opening_used: bool | None = None
+    mended: int = 0
