@@ -4,6 +4,7 @@ import { copyText } from './copy.js';
 import { setIcon, setText } from './elements.js';
 import { KeyDialog } from './key-dialog.js';
 import { leftOutWords, tunnelWords } from './kind-words.js';
+import { Latency, stagesOf } from './latency.js';
 import { simulateModel } from './llm-simulator.js';
 import { Notice } from './notice.js';
 import { NumberField } from './number-field.js';
@@ -38,6 +39,7 @@ const FIGURES = [...document.querySelectorAll('.metrics [id]')];
 const editor = new TextEditor($('stage'), $('lexicon'));
 const lines = new Transcript($('transcript-text'));
 const waveform = new Waveform($('wave'));
+const latency = new Latency($('latency'));
 const notice = new Notice($('notice'));
 const keys = new KeyDialog($('key-dialog'));
 const voiceSwitch = new VoiceSwitch($('voice-switch'), () => interrupt());
@@ -71,6 +73,8 @@ let whole = null;
 let awaited = null;
 /** The server's model. @type {string | undefined} */
 let model;
+/** The server's parameter `openings`; undefined: an older server. @type {{default: 'on' | 'off'} | undefined} */
+let openings;
 /** The server's settings for voices made by visitors. */
 let making = {};
 /** Voices that speak the same text after the current voice: {text, voices}. */
@@ -151,6 +155,7 @@ async function loadOffer(chooseVoice) {
   const [models, offered] = await Promise.all([http().get('models'), http().get('voices')]);
   const [{ id, params = {}, text = {}, voice_making: voiceMaking } = {}] = models.data ?? [];
   model = id;
+  openings = params.openings;
   editor.limits = text;
   for (const [name, field] of Object.entries(fields)) field.setRange(params[name]);
   showAdapters(params.adapter?.choices ?? [], restored?.get('adapter'));
@@ -243,11 +248,21 @@ async function speak() {
 function speakWith(voice, text) {
   const settings = readSettings($('form'));
   if (isTalk()) settings.set('source', 'llm'); // of an answer
-  const next = tts.open({ voice, params: speechParams(settings) });
+  const next = tts.open({ voice, params: { ...memoryParams(), ...speechParams(settings) } });
   next.speaker = toCome.num > 1 ? voices.titleOf(voice) : ''; // show the voice if several speak
   if (isTalk()) next.turn = talk.ask(text.trim());
   begin(next, new Take({ voice, voiceName: voices.titleOf(voice), settings }));
   return write(context, text);
+}
+
+/**
+ * Ask for a beginning from memory, where there is one with the same seed. In a talk answers begin alike, so they have one
+ * seed; otherwise each take has its own, unless the server keeps openings of its own for the default seed.
+ */
+function memoryParams() {
+  if (openings === undefined) return {};
+  const seed = isTalk() || openings.default === 'on' ? undefined : Math.floor(Math.random() * Math.min(2 ** 32, Number($('seed').max) + 1));
+  return { openings: 'on', seed };
 }
 
 /** Speak over HTTP, on a page that browsers allow no streamed audio. The speech plays when all of it is made. */
@@ -330,7 +345,11 @@ function begin(next, take) {
     leftOut.push(...detail.spans);
     showLeftOut(next, leftOut);
   }));
-  next.addEventListener('done', current(({ detail }) => (next.serverMs = detail.ttfaMs)));
+  next.addEventListener('done', current(({ detail }) => {
+    next.serverMs = detail.ttfaMs;
+    take.mended = detail.mended ?? 0;
+    if (detail.openingUsed) take.origin = 'from memory';
+  }));
   next.addEventListener('failed', current(({ detail }) => fail(next, detail)));
   next.addEventListener('finished', current(() => finish(next)));
   keepShowing();
@@ -420,9 +439,8 @@ function fail(target, error) {
 
 /** Keep what was spoken, and offer it for replay. @param {import('./context.js').SpeechContext} target @param {Take} take */
 function keep(target, take) {
-  const { sentAt, audibleAt } = target.timing;
   Object.assign(take, { text: target.text, words: target.words, seed: target.chosen.seed, voice: target.chosen.voice ?? take.voice });
-  if (audibleAt !== null) take.firstSoundMs = audibleAt - sentAt;
+  if (take.stages) latency.add(take.stages, take.origin);
   if (take === shown) take.figures = Object.fromEntries(FIGURES.map((element) => [element.id, element.textContent]));
   if (take.audioMs === 0) return;
   takes.add(take);
@@ -447,6 +465,7 @@ function stage(take) {
   $('left-out').hidden = true;
   $('stage').dataset.view = 'words';
   for (const [id, words] of Object.entries(take.figures)) $(id).textContent = words;
+  latency.show(take.stages, take.origin);
   offer(take);
 }
 
@@ -555,16 +574,13 @@ function showProgress() {
 
 function showProgressOnce(target) {
   showPosition(target.heardMs);
-  const { sentAt, decodedAt, audibleAt } = target.timing;
-  setText($('m-decoded'), milliseconds(decodedAt && decodedAt - sentAt));
-  setText($('m-audible'), milliseconds(audibleAt && audibleAt - sentAt));
-  if (audibleAt) writtenThen ??= target.ended ? 'all of it' : wordsOf(target.text);
+  const { player } = tts ?? {};
+  if (target.timing.audibleAt !== null) target.bufferMs ??= player?.targetMs ?? 0; // it may grow later
+  shown.stages = stagesOf(target.timing, target.serverMs, target.bufferMs);
+  latency.show(shown.stages, shown.origin);
+  if (shown.stages) writtenThen ??= target.ended ? 'all of it' : wordsOf(target.text);
   setText($('m-written'), writtenThen ?? '–');
-  setText($('m-server'), milliseconds(target.serverMs));
-  if (tts?.player) {
-    setText($('m-buffer'), milliseconds(tts.player.targetMs));
-    setText($('m-underruns'), String(tts.player.underruns - underrunsBefore));
-  }
+  if (player) setText($('m-underruns'), String(player.underruns - underrunsBefore));
 }
 
 function showWords(target, words) {
@@ -696,7 +712,6 @@ function once(load) {
 }
 
 const seconds = (ms) => `${(ms / 1000).toFixed(1)} s`;
-const milliseconds = (ms) => (ms === null || ms === undefined ? '–' : `${Math.round(ms)} ms`);
 const clock = (ms) => `${Math.floor(ms / 60_000)}:${((ms % 60_000) / 1000).toFixed(1).padStart(4, '0')}`;
 
 // ---- controls -----------------------------------------------------------------------------------------------------

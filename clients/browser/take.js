@@ -15,8 +15,12 @@ export class Take {
     Object.assign(this, { voice, voiceName, settings, text: '', words: [], sampleRate: 48_000 });
     /** The seed that the server used. @type {number | undefined} */
     this.seed = undefined;
-    /** First text sent → first audible sound. @type {number | null} */
-    this.firstSoundMs = null;
+    /** Of the time to first sound. @type {import('./latency.js').Stages | null} */
+    this.stages = null;
+    /** How its beginning was made, if not as usual. */
+    this.origin = '';
+    /** Number of faults that the server mended before they were heard. */
+    this.mended = 0;
     /** Playback position of an interruption. @type {number | null} */
     this.cutMs = null;
     /** Displayed figures, by the id of their element. @type {Record<string, string>} */

@@ -1,6 +1,7 @@
 /** The last ten takes as a list: replay, download, the same settings again. */
 
 import { button, make } from './elements.js';
+import { totalOf } from './latency.js';
 
 const MAX_TAKES = 10;
 const EXCERPT_CHARS = 120;
@@ -22,14 +23,16 @@ export class Takes {
     const about = [
       take.voiceName,
       `${(take.audioMs / 1000).toFixed(1)} s`,
-      take.firstSoundMs !== null && `after ${Math.round(take.firstSoundMs)} ms`,
+      take.stages && `after ${Math.round(totalOf(take.stages))} ms`,
+      take.origin,
       take.seed !== undefined && `seed ${take.seed}`,
+      take.mended > 0 && `${take.mended} ${take.mended === 1 ? 'slip' : 'slips'} mended`,
     ];
     const { replay, download, again } = this.actions;
     const words = make('p', { className: 'excerpt', textContent: excerpt });
     this.list.prepend(make('li', {},
       button({ icon: 'play', label: `Replay: ${excerpt}` }, () => replay(take)),
-      make('div', {}, words, make('p', { className: 'about', title: 'Voice, length, time to first sound, seed', textContent: about.filter(Boolean).join(' · ') })),
+      make('div', {}, words, make('p', { className: 'about', title: 'Voice, length, time to first sound, seed. Slips are skipped or repeated words that the server found and said again before they were sent.', textContent: about.filter(Boolean).join(' · ') })),
       button({ text: 'WAV', label: `Download WAV: ${excerpt}` }, () => download(take, 'wav')),
       button({ text: 'MP3', label: `Download MP3: ${excerpt}` }, () => download(take, 'mp3')),
       button({ text: 'Same settings', label: `Same settings: ${excerpt}` }, () => again(take)),

@@ -157,6 +157,7 @@ class FakeGateway:
         self.params: dict[str, Any] | None = PARAMS
         self.more_voices: list[dict[str, Any]] = []  # that can only be looked at
         self.makes_voices = True  # an older server does not
+        self.report: dict[str, Any] = {}  # how speech was made, in each `context.done`
         self.warns = True  # an older server says nothing of what it leaves out
         self.pages: dict[str, bytes] = {}  # further pages to serve, by path
 
@@ -421,7 +422,7 @@ class FakeGateway:
     async def _done(self, session: FakeSession, context: FakeContext) -> None:
         context.terminal = True
         facts = {"audio_ms": context.num_speakable() * MS_PER_CHAR, "characters": len(context.text), "ttfa_ms": 12.5}
-        await self._log(session, context, type="context.done", **facts)
+        await self._log(session, context, type="context.done", **facts, **self.report)
 
     async def _warn(self, session: FakeSession, context: FakeContext) -> None:
         for match in EMOJI.finditer(context.text) if self.warns else ():

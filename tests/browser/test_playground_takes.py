@@ -10,7 +10,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from fake_gateway import MS_PER_CHAR, FakeGateway
+from fake_gateway import MS_PER_CHAR, PARAMS, FakeGateway
 from gateway_harness import GatewayHarness
 from playground_page import PlaygroundPage
 from selenium.webdriver import Chrome, Keys
@@ -51,6 +51,39 @@ def saved(page: PlaygroundPage, directory: Path, name: str) -> bytes:
     path = directory / name
     page.wait(lambda: path.is_file() and path.stat().st_size > 0, f"{name} is saved")
     return path.read_bytes()
+
+
+LATENCY = """
+const shown = (selector) => [...document.querySelectorAll(selector)];
+return [document.querySelector('#latency .origin').textContent,
+  document.querySelector('#latency .bar').getAttribute('aria-label').split(/ [0-9]+ ms(?:, )?/),
+  shown('#latency .dots i').length,
+  shown('.takes .about').map((e) => e.textContent.split(' · ').filter((part) => !/^(after|seed)/.test(part)))];
+"""
+
+
+def test_what_came_from_memory_and_what_was_mended_is_told_on_the_take(
+    page: PlaygroundPage, gateway: FakeGateway
+) -> None:
+    gateway.params = {**PARAMS, "openings": {"choices": ["on", "off"], "default": "off"}}
+    page.open()
+    page.speak(TEXT)
+    finish(page)
+    origin, stages, num_dots, takes = page.script(LATENCY)
+    assert (origin, num_dots, takes) == ("", 1, [["US English, higher pitch", "2.2 s"]])
+    assert {"server", "jitter buffer"} <= set(stages)
+    gateway.report = {"opening_used": True, "mended": 1}
+    page.choose("seed", "7")
+    page.speak(TEXT)
+    finish(page)
+    origin, _, num_dots, takes = page.script(LATENCY)
+    assert (origin, num_dots) == ("from memory", 2)
+    assert takes[0] == ["US English, higher pitch", "2.2 s", "from memory", "1 slip mended"]
+    take_button(page, 1, "Replay")
+    page.wait(lambda: page.script(LATENCY)[0] == "", "the figures of the first take")
+    first, second = (message["params"] for message in gateway.messages("text"))
+    assert second == {"openings": "on", "seed": 7}
+    assert 0 <= first["seed"] < 100, "a seed of its own, of the server's range"
 
 
 def test_a_take_is_replayed_from_any_place_and_saved_with_the_same_samples(
