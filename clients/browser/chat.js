@@ -17,6 +17,11 @@ export class Chat {
     return turn;
   }
 
+  /** Return how many turns are before this one. @param {ChatTurn} turn */
+  numberOf(turn) {
+    return this.#turns.indexOf(turn);
+  }
+
   /** Forget a turn that had no answer. @param {ChatTurn} turn */
   takeBack(turn) {
     this.#turns = this.#turns.filter((other) => other !== turn);

@@ -32,6 +32,8 @@ const HTTP_SAMPLE_RATE = 24_000; // of `pcm`
 const END_MS = 50; // so near to its end a recording counts as played
 const SPEAK_KEYS = /Mac|iPhone|iPad/.test(navigator.platform) ? '⌘ ↵' : 'Ctrl ↵';
 const COPIED_MS = 2_000;
+const BEGUN_EARLY = 'begun early';
+const WORTH_TELLING_MS = 10; // of time saved
 const REVOKE_MS = 60_000; // a download has begun by then
 const $ = (id) => document.getElementById(id);
 const FIGURES = [...document.querySelectorAll('.metrics [id]')];
@@ -49,7 +51,7 @@ const takes = new Takes($('takes'), { replay, download, again: (take) => (applyS
 const preview = new SamplePlayer();
 const talk = new Talk(
   { message: $('message'), turns: $('turns'), url: $('llm-url'), model: $('llm-model'), key: $('llm-key') },
-  { send: () => speak(), rate: () => Number($('rate').value) },
+  { send: () => speak(), draft: draftAnswer, rate: () => Number($('rate').value) },
 );
 const fields = Object.fromEntries(NUMBERS.map((name) => [name, new NumberField($(name))]));
 const hook = new URLSearchParams(location.search).get('test') === '1' ? await import('./probe.js') : null;
@@ -66,7 +68,8 @@ let transcript = lines;
 let shown = null;
 /** In which its progress is shown next. */
 let frame = 0;
-let writing = new AbortController();
+/** The answer to a message that may still be changed. @type {import('./context.js').SpeechContext | null} */
+let drafted = null;
 /** Request for a whole speech that is under way. @type {AbortController | null} */
 let whole = null;
 /** Id of the voice whose preview was asked for last. @type {string | null} */
@@ -247,12 +250,64 @@ async function speak() {
 /** @param {string | undefined} voice its id */
 function speakWith(voice, text) {
   const settings = readSettings($('form'));
-  if (isTalk()) settings.set('source', 'llm'); // of an answer
-  const next = tts.open({ voice, params: { ...memoryParams(), ...speechParams(settings) } });
+  const askedAt = performance.now();
+  const early = takeDraft(text.trim());
+  const next = early ?? openContext(voice, settings, text.trim());
   next.speaker = toCome.num > 1 ? voices.titleOf(voice) : ''; // show the voice if several speak
-  if (isTalk()) next.turn = talk.ask(text.trim());
-  begin(next, new Take({ voice, voiceName: voices.titleOf(voice), settings }));
-  return write(context, text);
+  if (isTalk()) next.timing.askedAt = askedAt;
+  next.turn?.show();
+  const take = new Take({ voice, voiceName: voices.titleOf(voice), settings });
+  if (early) take.origin = BEGUN_EARLY; // also if it is interrupted
+  begin(next, take);
+  if (early) transcript.write(early.text);
+  else write(next, text);
+}
+
+/** @param {string | undefined} voice @param {URLSearchParams} settings @param {string} text @param {object} [options] */
+function openContext(voice, settings, text, options) {
+  if (isTalk()) settings.set('source', 'llm'); // of an answer
+  const opened = tts.open({ voice, params: { ...memoryParams(), ...speechParams(settings) }, ...options });
+  opened.writing = new AbortController();
+  if (isTalk()) opened.turn = talk.ask(text);
+  return opened;
+}
+
+/** Begin with the answer to a message that may still be changed: nothing of it is heard before the message is sent. */
+function draftAnswer(question) {
+  dropDraft();
+  if (!question || context || !isTalk() || tts?.state !== 'open' || Object.values(fields).some((field) => !field.check())) return;
+  drafted = openContext(voices.chosen, readSettings($('form')), question, { draft: true });
+  Object.assign(drafted, { begunAt: performance.now(), question: questionNow(question) });
+  write(drafted, question);
+}
+
+/** Return the question with the settings that its answer depends on. */
+const questionNow = (question) => JSON.stringify([question, voices.chosen, readSettings($('form')).toString(), talk.settings]);
+
+/** Return the draft of this question's answer, committed; null: there is none. */
+function takeDraft(question) {
+  if (drafted?.state !== 'open' || drafted.question !== questionNow(question)) return dropDraft(), null;
+  const early = drafted;
+  drafted = null;
+  early.savedMs = (early.timing.sentAt ?? performance.now()) - early.begunAt; // the model's time
+  early.commit();
+  return early;
+}
+
+function dropDraft() {
+  const early = drafted;
+  drafted = null;
+  early?.writing.abort();
+  early?.turn.drop();
+  early?.cancel();
+}
+
+/** Return how a take's beginning was made, if not as usual. @param {import('./context.js').SpeechContext} target @param {import('./context.js').Outcome} outcome */
+function originOf({ savedMs }, { draftUsed, openingUsed, ttfaMs }) {
+  if (openingUsed) return 'from memory';
+  if (savedMs === undefined) return '';
+  const saved = savedMs + (draftUsed ? Math.max(0, latency.usualServerMs - ttfaMs) : 0);
+  return saved >= WORTH_TELLING_MS ? `${BEGUN_EARLY}: ${Math.round(saved)} ms saved` : BEGUN_EARLY;
 }
 
 /**
@@ -300,8 +355,7 @@ function piecesOf(target, text, signal) {
 }
 
 async function write(target, text) {
-  writing = new AbortController();
-  const { signal } = writing;
+  const { signal } = target.writing;
   try {
     if (!target.turn && !isStreamed()) target.send(text);
     else {
@@ -314,11 +368,13 @@ async function write(target, text) {
       }
     }
   } catch (error) {
+    if (target === drafted) return dropDraft(); // the model is asked again when the message is sent
     notice.show(error); // too long, or the language model failed: accepted text is spoken
     talk.show(error);
   }
   if (target === context) transcript.write(target.text);
   if (!signal.aborted) target.end();
+  return undefined;
 }
 
 function begin(next, take) {
@@ -348,7 +404,7 @@ function begin(next, take) {
   next.addEventListener('done', current(({ detail }) => {
     next.serverMs = detail.ttfaMs;
     take.mended = detail.mended ?? 0;
-    if (detail.openingUsed) take.origin = 'from memory';
+    take.origin = originOf(next, detail);
   }));
   next.addEventListener('failed', current(({ detail }) => fail(next, detail)));
   next.addEventListener('finished', current(() => finish(next)));
@@ -357,13 +413,14 @@ function begin(next, take) {
 
 async function interrupt() {
   const [target, take, written] = [context, shown, transcript];
+  dropDraft();
   toCome = null;
   preview.stop();
   if (whole) setPhase('interrupted', 'Stopped before it began');
   whole?.abort();
   whole = null;
   if (!target) return;
-  writing.abort();
+  target.writing.abort();
   context = null;
   if (target.track === null) setPhase('interrupted', 'Stopped before it began'); // the server may be away and not answer
   const spoken = await target.cancel();
@@ -431,7 +488,7 @@ function fail(target, error) {
   notice.show(error);
   const lost = error.code === 'connection_lost' ? ': the connection was lost' : '';
   setPhase('failed', target.track === null ? 'Not spoken' : `Stopped early${lost}`);
-  writing.abort();
+  target.writing.abort();
   toCome = null;
 }
 

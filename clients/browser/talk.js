@@ -21,21 +21,33 @@ const FAULTS = {
   llm_unreachable: 'No answer from this address.',
 };
 
+const REST_MS = 400; // after the last key, a message may be complete
+const SENTENCE_END = /[.?!…]["'”’)]*\s*$/;
+
 /**
  * @typedef {object} Turn
  * @property {Transcript} lines of the answer
  * @property {(signal: AbortSignal) => AsyncIterable<string>} answer
  * @property {(heard: string) => void} settle called once with the text that was heard
- * @property {() => void} takeBack forget it, as it had no answer
+ * @property {() => void} show put it on the stage, and empty the message's field
+ * @property {() => void} drop forget it
+ * @property {() => void} takeBack forget it, as it had no answer, and restore the message
  */
 
 export class Talk {
   /**
    * @param {{message: HTMLTextAreaElement, turns: HTMLElement, url: HTMLInputElement, model: HTMLInputElement, key: HTMLInputElement}} elements
-   * @param {{send: () => void, rate: () => number}} page `rate` of scripted answers, tokens a second
+   * @param {{send: () => void, draft: (question: string) => void, rate: () => number}} page `draft` is called with a message that may
+   *   be complete, and with nothing when it changes; `rate` of scripted answers, tokens a second
    */
-  constructor({ message, turns, ...fields }, { send, rate }) {
-    Object.assign(this, { message, turns, fields, rate, chat: new Chat(), numScripted: 0 });
+  constructor({ message, turns, ...fields }, { send, draft, rate }) {
+    Object.assign(this, { message, turns, fields, rate, chat: new Chat() });
+    let timer;
+    message.addEventListener('input', () => {
+      clearTimeout(timer);
+      draft('');
+      timer = setTimeout(() => this.#mayBeAsked && draft(message.value.trim()), REST_MS);
+    });
     for (const [name, input] of Object.entries(fields)) keep(name, input);
     message.addEventListener('keydown', (event) => {
       if (event.key !== 'Enter' || event.shiftKey || event.ctrlKey || event.metaKey || event.isComposing) return;
@@ -59,21 +71,32 @@ export class Talk {
     if (code in FAULTS) this.#tell(field, FAULTS[code]);
   }
 
-  /** Begin a turn. @param {string} question @returns {Turn} */
+  /** Address, model and key. */
+  get settings() {
+    return ['url', 'model', 'key'].map((name) => this.fields[name].value.trim());
+  }
+
+  /** Make a turn, whose answer can be asked for before it is shown. @param {string} question @returns {Turn} */
   ask(question) {
-    this.message.value = '';
     const turn = this.chat.ask(question);
     const words = make('p', {});
     const items = [item('asked', 'You', make('p', { textContent: question })), item('answer', 'Answer', words)];
-    this.turns.append(...items);
-    this.turns.parentElement.scrollTop = this.turns.parentElement.scrollHeight;
+    const drop = () => {
+      this.chat.takeBack(turn);
+      for (const element of items) element.remove();
+    };
     return {
       lines: new Transcript(words),
       answer: (signal) => this.#answer(turn, signal),
       settle: turn.settle,
+      show: () => {
+        this.message.value = '';
+        this.turns.append(...items);
+        this.turns.parentElement.scrollTop = this.turns.parentElement.scrollHeight;
+      },
+      drop,
       takeBack: () => {
-        this.chat.takeBack(turn);
-        for (const element of items) element.remove();
+        drop();
         this.message.value ||= question;
       },
     };
@@ -83,15 +106,20 @@ export class Talk {
   clear() {
     this.chat.clear();
     this.turns.replaceChildren();
-    this.numScripted = 0;
+  }
+
+  /** Whether the answer may be asked for ahead: of a model, which may cost money, only after a whole sentence. */
+  get #mayBeAsked() {
+    const address = this.fields.url.value.trim();
+    return address === '' || (chatUrl(address) !== null && SENTENCE_END.test(this.message.value));
   }
 
   async* #answer(turn, signal) {
-    const [url, model, key] = ['url', 'model', 'key'].map((name) => this.fields[name].value.trim());
+    const [url, model, key] = this.settings;
     const messages = await this.chat.messages(turn);
     if (signal.aborted) return;
     if (url) yield* writtenBy({ url: chatUrl(url), model, key, messages, signal });
-    else yield* simulateModel(SCRIPT[this.numScripted++ % SCRIPT.length], { rate: this.rate, signal });
+    else yield* simulateModel(SCRIPT[this.chat.numberOf(turn) % SCRIPT.length], { rate: this.rate, signal });
   }
 
   #tell(name, words) {

@@ -24,6 +24,7 @@ STORY = (
 LONG_STORY = STORY * 4  # half a minute: a busy machine may take seconds to interrupt it
 KEPT = "return JSON.stringify(localStorage) + location.href"
 TURNS = "return [...document.querySelectorAll('#turns li')].map((e) => [e.className, e.lastElementChild.textContent])"
+ORIGIN = "return document.querySelector('#latency .origin').textContent"
 OFFERED = "return document.getElementById('by-voice').checkVisibility()"
 BELOW_TOP = """
 const [last] = [...document.querySelectorAll('#turns .answer p')].slice(-1);
@@ -101,6 +102,36 @@ def test_an_interrupted_answer_is_remembered_as_far_as_it_was_heard(chromium: Ch
         assert [kind for kind, _ in page.script(TURNS)] == ["asked", "answer"] * 2
         page.click("new-talk")
         assert page.script(TURNS) == []
+        errors = page.console_errors()
+        page.leave()
+        assert errors == []
+
+
+def test_an_answer_is_begun_while_its_question_is_typed(chromium: Chrome) -> None:
+    with GatewayHarness(worker=WORKER) as gateway, running_llm("It is ten. ", "No, later.", gateway.url) as llm:
+        llm.go_on.set()
+        page = PlaygroundPage(chromium, f"{gateway.url}/")
+        begin(page, llm.url)
+        send(page, "What time is it?")
+        page.wait(lambda: page.phase() == "finished", "heard to the end", 60)
+        message = page.driver.find_element("id", "message")
+        message.send_keys("And")
+        message.send_keys(" now?")
+        page.wait(lambda: llm.events.count("finished") == 2, "an answer is drafted", 60)
+        assert len(page.script(TURNS)) == 2, "and not shown"
+        message.send_keys(" And tomorrow?")
+        page.wait(lambda: llm.events.count("finished") == 3, "another one, to the whole question", 60)
+        assert page.phase() == "finished", "none of them was heard"
+        message.send_keys(Keys.ENTER)
+        page.wait(lambda: page.phase() == "finished" and len(page.script(TURNS)) == 4, "heard to the end", 60)
+        assert page.script(ORIGIN).startswith("begun early")
+        assert page.script(TURNS)[2:] == [["asked", "And now? And tomorrow?"], ["answer", "It is ten. No, later."]]
+        assert llm.questions == ["What time is it?", "And now?", "And now? And tomorrow?"]
+        send(page, "Thank you.")
+        page.wait(lambda: len(llm.messages) == 4, "asked again", 60)
+        questions = [each["content"] for each in llm.messages[3][1::2]]
+        assert questions == ["What time is it?", "And now? And tomorrow?", "Thank you."], "without what was dropped"
+        page.press_escape()
         errors = page.console_errors()
         page.leave()
         assert errors == []
