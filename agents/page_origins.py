@@ -13,6 +13,7 @@ CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "frame-ancestors 'none'"
 )
+PAGE_SCHEMES = {"ws": "http", "wss": "https"}
 _READS = "navigate"  # a followed link: the page that has the link cannot read the answer
 
 
@@ -49,6 +50,18 @@ class PageOrigins:
         if is_elsewhere and not origin and headers.get("Sec-Fetch-Mode") != _READS:
             return "pages of other sites may not call; see --allowed-origin"
         return None
+
+
+def origins_of(address: str) -> list[str]:
+    """Return the origins of pages that a speech server serves. This machine has two names.
+
+    Args:
+        address: as clients take it: `ws://`, `wss://`, `http://`, `https://` or `host:port`.
+    """
+    scheme, netloc = urlsplit(address if "://" in address else f"ws://{address}")[:2]
+    origin = f"{PAGE_SCHEMES.get(scheme, scheme)}://{netloc}"
+    localhost, loopback = "://localhost", "://127.0.0.1"
+    return [origin, origin.replace(localhost, loopback), origin.replace(loopback, localhost)]
 
 
 def _is_loopback(host: str) -> bool:

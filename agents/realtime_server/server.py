@@ -7,13 +7,14 @@ import contextlib
 import hmac
 import json
 import logging
-from collections.abc import AsyncIterator, Iterable
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 from bots import END_S
-from page_origins import CONTENT_POLICY, PageOrigins
+from page_origins import CONTENT_POLICY, PageOrigins, origins_of
 from peer import MAX_OFFER_BYTES, check_size
 from realtime_tts_client import RealtimeTTSError, Session, connect
 
@@ -24,7 +25,9 @@ from realtime_server.webrtc import CallConnection
 logger = logging.getLogger("realtime_server")
 
 PAGE = Path(__file__).parent / "page"
-STYLE = PAGE.parents[1] / "webrtc"  # the style of the bot's page
+# The page shares the style of the bot's page, and modules of the browser client.
+FILES = {name: PAGE / name for name in ("index.html", "page.js")} | {"page.css": PAGE.parents[1] / "webrtc/page.css"}
+FILES |= {name: PAGE.parents[2] / "clients/browser" / name for name in ("errors.js", "kind-words.js", "voice-call.js")}
 MAX_MESSAGE_BYTES = 1 << 20  # 16 s of audio/pcm; OpenAI's clients send 20 to 100 ms at a time
 HEARTBEAT_S = 20.0
 KEY_PROTOCOL = "openai-insecure-api-key."  # browsers can set no header, so their key is a subprotocol
@@ -56,7 +59,8 @@ class Server:
 
     Args:
         tts_url: address of the realtime-tts server; `tts_key`: its key.
-        key: clients must send it; without one, clients of this machine are served, and pages of `allowed_origins`.
+        key: clients must send it; without one, clients of this machine are served, and pages of `allowed_origins` and
+            of the realtime-tts server (its playground).
         max_calls: limit of concurrent sessions.
 
     Raises:
@@ -75,7 +79,7 @@ class Server:
     ) -> None:
         self.connections: set[Connection] = set()
         self._tts_url, self._tts_key, self._parts, self._key = tts_url, tts_key, parts, key
-        self._origins = PageOrigins(allowed_origins)
+        self._origins = PageOrigins([*allowed_origins, *origins_of(tts_url)])
         self._max_calls = max_calls
         self._num_calls = 0
         self._sockets: set[web.WebSocketResponse] = set()
@@ -83,8 +87,9 @@ class Server:
 
     def application(self) -> web.Application:
         made = web.Application(client_max_size=MAX_OFFER_BYTES)
+        names = "|".join(map(re.escape, FILES))
         made.router.add_get("/v1/realtime", self._on_socket)
-        made.router.add_get("/{name:(index.html|page.js|page.css|)}", self._on_file)
+        made.router.add_get(f"/{{name:({names}|)}}", self._on_file)
         made.router.add_post("/v1/realtime/calls", self._on_offer)
         made.on_shutdown.append(self._end)
         return made
@@ -127,9 +132,12 @@ class Server:
             return refused(Refusal("forbidden", reason, kind="authentication_error"))
         name = request.match_info["name"] or "index.html"
         headers = {"Content-Security-Policy": CONTENT_POLICY, "Cache-Control": "no-cache"}
-        return web.FileResponse((STYLE if name.endswith(".css") else PAGE) / name, headers=headers)
+        return web.FileResponse(FILES[name], headers=headers)
 
     async def _on_offer(self, request: web.Request) -> web.Response:
+        headers = {}
+        if "Origin" in request.headers and self._origins.refusal(request.headers) is None:
+            headers = {"Access-Control-Allow-Origin": request.headers["Origin"], "Vary": "Origin"}
         try:
             self._check(request)
             sdp, session = await _offer(request)
@@ -140,8 +148,8 @@ class Server:
             task.add_done_callback(self._calls.discard)
             answer = await answered
         except Refusal as refusal:
-            return refused(refusal)
-        headers = {"Location": f"/v1/realtime/calls/{new_id('rtc')}"}
+            return refused(refusal, headers)
+        headers["Location"] = f"/v1/realtime/calls/{new_id('rtc')}"
         return web.Response(status=201, text=answer, content_type="application/sdp", headers=headers)
 
     async def _run_call(self, sdp: str, session: Fields | None, model: str, answered: asyncio.Future[str]) -> None:
@@ -218,7 +226,8 @@ async def _offer(request: web.Request) -> tuple[str, Fields | None]:
 STATUS = {"forbidden": 403, "invalid_api_key": 401, "too_many_sessions": 503}
 
 
-def refused(refusal: Refusal) -> web.Response:
+def refused(refusal: Refusal, headers: Mapping[str, str] | None = None) -> web.Response:
     """Return the response to a refused request, in OpenAI's form."""
     status = STATUS.get(refusal.code, 503 if refusal.kind == "server_error" else 400)
-    return web.Response(status=status, text=json.dumps({"error": refusal.fields()}), content_type="application/json")
+    text = json.dumps({"error": refusal.fields()})
+    return web.Response(status=status, text=text, content_type="application/json", headers=headers)

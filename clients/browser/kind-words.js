@@ -1,6 +1,8 @@
 /** Messages for the visitor about each error: cause and remedy. */
 const KIND_WORDS = {
+  agent_unreachable: 'No voice agent answers at its address. Start one beside the server with “make agent”. If it speaks through another server than this page’s, start it with --allowed-origin and this page’s address.',
   audio_unsupported: 'This browser cannot play streamed audio. A current Chrome, Edge, Firefox or Safari can.',
+  call_lost: 'The call was lost: the voice agent has hung up, or cannot be reached any more.',
   connection_lost: 'The connection to the server was lost. The page reconnects by itself; speak again when it is back.',
   decode_error: 'A piece of the audio arrived damaged and was left out.',
   draining: 'The server is being restarted. Give it a moment, then try again.',
@@ -9,6 +11,7 @@ const KIND_WORDS = {
   forbidden: 'This server does not accept connections from this page’s address.',
   handshake_refused: 'The server answers, but it took no connection: it may be full, or a proxy before it passes no WebSockets on.',
   rate_limited: 'That was more text than you may have in a minute. Try again a little later.',
+  invalid_api_key: 'The voice agent requires a key, and pages have none. Start it without REALTIME_SERVER_API_KEY.',
   llm_cors: 'The language model’s server is there, but it does not allow this page. Allow this page’s origin on it (CORS).',
   llm_cut: 'The language model’s answer broke off. What arrived is spoken.',
   llm_silent: 'The language model wrote nothing. Send the message again.',

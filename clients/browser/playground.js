@@ -50,7 +50,7 @@ const voiceEditor = new VoiceEditor($('edit-dialog'), { rename: renameVoice, rem
 const takes = new Takes($('takes'), { replay, download, again: (take) => (applySettings($('form'), settingsOf(take)), editor.edit()) });
 const preview = new SamplePlayer();
 const talk = new Talk(
-  { message: $('message'), turns: $('turns'), url: $('llm-url'), model: $('llm-model'), key: $('llm-key') },
+  { message: $('message'), turns: $('turns'), url: $('llm-url'), model: $('llm-model'), key: $('llm-key'), agent: $('agent-url') },
   { send: () => speak(), draft: draftAnswer, rate: () => Number($('rate').value) },
 );
 const fields = Object.fromEntries(NUMBERS.map((name) => [name, new NumberField($(name))]));
@@ -70,6 +70,8 @@ let shown = null;
 let frame = 0;
 /** The answer to a message that may still be changed. @type {import('./context.js').SpeechContext | null} */
 let drafted = null;
+/** Spoken turns, once they were asked for. @type {import('./voice-talk.js').VoiceTalk | null} */
+let voiceTalk = null;
 /** Request for a whole speech that is under way. @type {AbortController | null} */
 let whole = null;
 /** Id of the voice whose preview was asked for last. @type {string | null} */
@@ -231,6 +233,7 @@ async function speak() {
   if (!text.trim()) return edit();
   const wrong = Object.values(fields).filter((field) => !field.check());
   if (wrong.length > 0) return wrong[0].reveal();
+  if (isTalk() && voiceTalk?.isOn) return voiceTalk.say(text, (talk.message.value = ''));
   if (isTalk() && !talk.check()) return undefined;
   if (!$('insecure').hidden) return speakWhole();
   if (!tts || tts.state === 'closed') {
@@ -275,7 +278,7 @@ function openContext(voice, settings, text, options) {
 /** Begin with the answer to a message that may still be changed: nothing of it is heard before the message is sent. */
 function draftAnswer(question) {
   dropDraft();
-  if (!question || context || !isTalk() || tts?.state !== 'open' || Object.values(fields).some((field) => !field.check())) return;
+  if (!question || context || !isTalk() || voiceTalk?.isOn || tts?.state !== 'open' || Object.values(fields).some((field) => !field.check())) return;
   drafted = openContext(voices.chosen, readSettings($('form')), question, { draft: true });
   Object.assign(drafted, { begunAt: performance.now(), question: questionNow(question) });
   write(drafted, question);
@@ -414,6 +417,7 @@ function begin(next, take) {
 async function interrupt() {
   const [target, take, written] = [context, shown, transcript];
   dropDraft();
+  voiceTalk?.interrupt();
   toCome = null;
   preview.stop();
   if (whole) setPhase('interrupted', 'Stopped before it began');
@@ -690,6 +694,7 @@ function showSource() {
   if (source === before) return;
   if (isTalk() || source === 'talk') {
     interrupt();
+    voiceTalk?.hangUp();
     $('stage').dataset.view = 'edit';
   }
   $('stage').dataset.source = source;
@@ -795,7 +800,7 @@ for (const event of ['input', 'change']) {
 }
 for (const option of $('form').elements.source) option.addEventListener('change', showSource);
 $('edit-text').addEventListener('click', edit);
-$('new-talk').addEventListener('click', () => (interrupt(), talk.clear(), edit()));
+$('new-talk').addEventListener('click', () => (voiceTalk?.hangUp(), interrupt(), talk.clear(), edit()));
 document.addEventListener('keydown', (event) => {
   if (document.querySelector('dialog[open]')) return;
   if (event.key === 'Escape') interrupt();
@@ -817,11 +822,23 @@ const codeLoaded = once(async () => {
   const { CodeDialog } = await import('./code-dialog.js');
   return new CodeDialog($('code-dialog'), () => ({ base: baseAddress(), model, settings: currentSettings(), hasKey: keys.key !== undefined }));
 });
+const voiceTalkLoaded = once(async () => {
+  const { VoiceTalk } = await import('./voice-talk.js');
+  return (voiceTalk = new VoiceTalk($('by-voice'), talk, {
+    session: () => ({ audio: { output: { voice: voices.chosen } } }),
+    begin: () => (interrupt(), preview.stop(), voiceSwitch.turnOff(), notice.clear(), edit()),
+    called: (isOn) => (voiceSwitch.element.hidden = isOn),
+    phase: setPhase,
+    follow: () => ($('transcript').scrollTop = $('transcript').scrollHeight),
+    fail: (error) => notice.show(error),
+  }));
+});
+$('by-voice').addEventListener('click', async () => (await voiceTalkLoaded()).toggle());
 $('new-voice').addEventListener('click', async () => (interrupt(), preview.stop(), (await makerLoaded()).open(making)));
 $('use-code').addEventListener('click', async () => (await codeLoaded()).open());
 
 // A page kept for "back" would keep its session and its speech on the server; a clean close frees both at once.
-addEventListener('pagehide', () => (storeSettings($('form')), voiceSwitch.turnOff(), preview.stop(), $('voice-dialog').close(), tts?.close()));
+addEventListener('pagehide', () => (storeSettings($('form')), voiceSwitch.turnOff(), voiceTalk?.hangUp(), preview.stop(), $('voice-dialog').close(), tts?.close()));
 addEventListener('pageshow', ({ persisted }) => persisted && reconnect());
 
 applySettings($('form'), restored ?? new URLSearchParams({ text: SAMPLES[0].text }));
@@ -837,6 +854,5 @@ addEventListener('hashchange', () => {
   loadOffer().catch((error) => notice.show(error));
 });
 hook?.expose(() => tts, voiceSwitch);
-$('by-voice').hidden = !/^(localhost|127\.0\.0\.1|\[::1\])$/.test(location.hostname); // the agent serves this machine
 setPhase('idle', 'Ready when you are.');
 await connect();

@@ -27,6 +27,7 @@ const SENTENCE_END = /[.?!…]["'”’)]*\s*$/;
 /**
  * @typedef {object} Turn
  * @property {Transcript} lines of the answer
+ * @property {(question: string) => void} rename change what was asked
  * @property {(signal: AbortSignal) => AsyncIterable<string>} answer
  * @property {(heard: string) => void} settle called once with the text that was heard
  * @property {() => void} show put it on the stage, and empty the message's field
@@ -36,7 +37,7 @@ const SENTENCE_END = /[.?!…]["'”’)]*\s*$/;
 
 export class Talk {
   /**
-   * @param {{message: HTMLTextAreaElement, turns: HTMLElement, url: HTMLInputElement, model: HTMLInputElement, key: HTMLInputElement}} elements
+   * @param {{message: HTMLTextAreaElement, turns: HTMLElement, url: HTMLInputElement, model: HTMLInputElement, key: HTMLInputElement, agent: HTMLInputElement}} elements
    * @param {{send: () => void, draft: (question: string) => void, rate: () => number}} page `draft` is called with a message that may
    *   be complete, and with nothing when it changes; `rate` of scripted answers, tokens a second
    */
@@ -66,6 +67,14 @@ export class Talk {
     return !isWrong;
   }
 
+  /** Return the voice agent's address, or show what is wrong with it and return null. @param {string} otherwise if the field is empty */
+  agentAddress(otherwise) {
+    const address = this.fields.agent.value.trim() || otherwise;
+    const isWrong = chatUrl(address) === null;
+    this.#tell('agent', isWrong ? FAULTS.address : '');
+    return isWrong ? null : address;
+  }
+
   /** Show at a field what is wrong with it. @param {{code?: string, field?: string | null}} error */
   show({ code, field }) {
     if (code in FAULTS) this.#tell(field, FAULTS[code]);
@@ -80,13 +89,15 @@ export class Talk {
   ask(question) {
     const turn = this.chat.ask(question);
     const words = make('p', {});
-    const items = [item('asked', 'You', make('p', { textContent: question })), item('answer', 'Answer', words)];
+    const asked = make('p', { textContent: question });
+    const items = [item('asked', 'You', asked), item('answer', 'Answer', words)];
     const drop = () => {
       this.chat.takeBack(turn);
       for (const element of items) element.remove();
     };
     return {
       lines: new Transcript(words),
+      rename: (said) => (turn.question = asked.textContent = said),
       answer: (signal) => this.#answer(turn, signal),
       settle: turn.settle,
       show: () => {

@@ -1,49 +1,35 @@
-/** The page: one WebRTC call of OpenAI's Realtime API, as a browser makes it, with the text of both sides. */
+/** The page: one call with the voice agent, with the text of both sides. */
+
+import { kindWords } from './kind-words.js';
+import { VoiceCall } from './voice-call.js';
 
 const $ = (id) => document.getElementById(id);
 
-/** @type {{peer: RTCPeerConnection, channel: RTCDataChannel, microphone: MediaStream} | null} */
+/** @type {VoiceCall | null} */
 let call = null;
 /** Rows of the transcript by the item's id. @type {Map<string, HTMLElement>} */
 const rows = new Map();
 
 async function begin() {
   setState('connecting', 'Connecting');
-  const microphone = await navigator.mediaDevices.getUserMedia({ audio: { echoCancellation: true } });
-  const peer = new RTCPeerConnection();
-  const channel = peer.createDataChannel('oai-events');
-  call = { peer, channel, microphone };
-  peer.addTrack(microphone.getAudioTracks()[0], microphone);
-  peer.ontrack = ({ track }) => ($('speech').srcObject = new MediaStream([track]));
-  peer.onconnectionstatechange = () => peer.connectionState === 'failed' && end('The connection was lost.');
-  channel.onmessage = ({ data }) => take(JSON.parse(data));
-  channel.onclose = () => call && end('The agent has hung up.');
-  await peer.setLocalDescription();
-  await gathered(peer);
-  const headers = { 'Content-Type': 'application/sdp' };
-  const response = await fetch('v1/realtime/calls', { method: 'POST', headers, body: peer.localDescription.sdp });
-  if (!response.ok) throw new Error((await response.json()).error.message);
-  await peer.setRemoteDescription({ type: 'answer', sdp: await response.text() });
+  $('notice').hidden = true;
+  try {
+    call = await VoiceCall.begin(location.href, $('speech'));
+  } catch (error) {
+    return ended(error);
+  }
+  call.addEventListener('event', ({ detail }) => TAKE[detail.type]?.(detail));
+  call.addEventListener('ended', ({ detail }) => ended(detail));
+  return undefined;
 }
 
-function gathered(peer) {
-  return new Promise((resolve) => {
-    const check = () => peer.iceGatheringState === 'complete' && resolve();
-    peer.onicegatheringstatechange = check;
-    setTimeout(resolve, 2000);
-    check();
-  });
-}
-
-function end(message = '') {
-  const { peer, microphone } = call ?? {};
+/** @param {import('./errors.js').RealtimeTTSError | null} error */
+function ended(error) {
   call = null;
-  peer?.close();
-  microphone?.getTracks().forEach((track) => track.stop());
   $('call').firstElementChild.textContent = 'Call';
   delete $('call').dataset.calling;
-  $('notice').firstElementChild.textContent = message;
-  $('notice').hidden = !message;
+  $('notice').firstElementChild.textContent = error ? kindWords(error) : '';
+  $('notice').hidden = !error;
   setState('idle', 'Not connected');
 }
 
@@ -60,19 +46,15 @@ const TAKE = {
   'conversation.item.added': ({ item }) => row(item.id, item.role === 'user' ? 'you' : 'bot'),
   'conversation.item.input_audio_transcription.completed': (event) => (row(event.item_id, 'you').textContent = event.transcript),
   'response.output_audio_transcript.delta': (event) => (row(event.item_id, 'bot').textContent += event.delta),
-  'conversation.item.truncated': (event) => send('conversation.item.retrieve', { item_id: event.item_id }),
+  'conversation.item.truncated': (event) => call?.send('conversation.item.retrieve', { item_id: event.item_id }),
   'conversation.item.retrieved': ({ item }) => (row(item.id, 'bot').textContent = `${item.content[0].transcript} …`),
-  'response.done': ({ response }) => response.status === 'failed' && end(response.status_details.error.message),
+  'response.done': ({ response }) => {
+    if (response.status !== 'failed') return;
+    call?.hangUp();
+    ended(response.status_details.error);
+  },
   error: ({ error }) => console.error(error.message),
 };
-
-function take(event) {
-  TAKE[event.type]?.(event);
-}
-
-function send(type, fields) {
-  call?.channel.send(JSON.stringify({ type, ...fields }));
-}
 
 /** Return the row of an item. It is made at the item's place in the conversation, empty. */
 function row(id, kind) {
@@ -90,5 +72,5 @@ function setState(state, words) {
   $('state').lastElementChild.textContent = words;
 }
 
-$('call').addEventListener('click', () => (call ? end() : begin().catch((error) => end(error.message))));
-addEventListener('pagehide', () => end());
+$('call').addEventListener('click', () => (call ? call.hangUp() : begin()));
+addEventListener('pagehide', () => call?.hangUp());
