@@ -34,6 +34,7 @@ const SPEAK_KEYS = /Mac|iPhone|iPad/.test(navigator.platform) ? '⌘ ↵' : 'Ctr
 const COPIED_MS = 2_000;
 const BEGUN_EARLY = 'begun early';
 const WORTH_TELLING_MS = 10; // of time saved
+const MAX_SEED = 1_000_000; // of those drawn here: short enough to be read
 const REVOKE_MS = 60_000; // a download has begun by then
 const $ = (id) => document.getElementById(id);
 const FIGURES = [...document.querySelectorAll('.metrics [id]')];
@@ -262,8 +263,11 @@ function speakWith(voice, text) {
   const take = new Take({ voice, voiceName: voices.titleOf(voice), settings });
   if (early) take.origin = BEGUN_EARLY; // also if it is interrupted
   begin(next, take);
-  if (early) transcript.write(early.text);
-  else write(next, text);
+  if (!early) write(next, text);
+  else {
+    transcript.write(early.text);
+    keepEndInSight();
+  }
 }
 
 /** @param {string | undefined} voice @param {URLSearchParams} settings @param {string} text @param {object} [options] */
@@ -319,7 +323,7 @@ function originOf({ savedMs }, { draftUsed, openingUsed, ttfaMs }) {
  */
 function memoryParams() {
   if (openings === undefined) return {};
-  const seed = isTalk() || openings.default === 'on' ? undefined : Math.floor(Math.random() * Math.min(2 ** 32, Number($('seed').max) + 1));
+  const seed = isTalk() || openings.default === 'on' ? undefined : Math.floor(Math.random() * Math.min(MAX_SEED, Number($('seed').max) + 1));
   return { openings: 'on', seed };
 }
 
