@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from fastapi.security import APIKeyQuery, HTTPBearer
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ValidationError
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
@@ -269,7 +270,7 @@ def mount_playground(app: FastAPI) -> None:
     """
     for directory in PLAYGROUND_DIRECTORIES:
         if (directory / "index.html").is_file():
-            app.router.default = Playground(directory=directory, html=True)
+            app.router.default = GZipMiddleware(Playground(directory=directory, html=True), compresslevel=6)
             return
 
     @app.get("/", include_in_schema=False)

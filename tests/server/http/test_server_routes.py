@@ -294,6 +294,10 @@ def test_the_playground_is_served_and_locked_down(http: httpx.Client) -> None:
     script = http.get("/realtime-tts.js")
     assert "javascript" in script.headers["content-type"]
     assert http.get("/", headers={"if-none-match": page.headers["etag"]}).status_code == 304
+    plain = http.get("/realtime-tts.js", headers={"accept-encoding": "identity"})
+    assert plain.content == script.content
+    assert (script.headers["content-encoding"], plain.headers.get("content-encoding")) == ("gzip", None)
+    assert int(script.headers["content-length"]) < int(plain.headers["content-length"]) / 2
 
 
 def test_the_gateway_is_imported_without_codecs_and_tensors() -> None:
