@@ -101,7 +101,7 @@ export class JitterBuffer {
   constructor({
     sampleRate,
     minDepthMs = 60,
-    maxDepthMs = 100,
+    maxDepthMs = 200,
     stepMs = 20,
     calmMs = 10_000,
     fadeMs = 8,

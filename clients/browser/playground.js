@@ -34,6 +34,7 @@ const SPEAK_KEYS = /Mac|iPhone|iPad/.test(navigator.platform) ? '⌘ ↵' : 'Ctr
 const COPIED_MS = 2_000;
 const BEGUN_EARLY = 'begun early';
 const WORTH_TELLING_MS = 10; // of time saved
+const MUCH_BUFFERED_MS = 100;
 const MAX_SEED = 1_000_000; // of those drawn here: short enough to be read
 const REVOKE_MS = 60_000; // a download has begun by then
 const $ = (id) => document.getElementById(id);
@@ -658,6 +659,7 @@ function speakingWords() {
   if (tts?.state === 'reconnecting' && tts.player.bufferedMs === 0) return 'Waiting for the server';
   if (context?.turn && context.text === '') return 'Waiting for the language model';
   if (context && context.heldMs !== null) return 'Held at the end of a word';
+  if (tts?.player?.targetMs > MUCH_BUFFERED_MS) return 'Audio arrives late: buffering more';
   return staged?.speaker ? `Speaking: ${staged.speaker}` : 'Speaking';
 }
 

@@ -208,6 +208,9 @@ def test_running_dry_is_counted_and_nothing_is_lost(page: PlaygroundPage) -> Non
     assert num_underruns >= 1, "a machine that is busy with other tests may run dry more often"
     assert page.script("return __playground.session().player.targetMs") >= 80, "larger from then on"
     assert page.num_played(number) == (len(TEXT) + 8) * MS_PER_CHAR * 48
+    page.script("Object.defineProperty(__playground.session().player, 'targetMs', { get: () => 120, set() {} })")
+    page.speak(TEXT)
+    page.wait(lambda: page.text_of("phase") == "Audio arrives late: buffering more", "told after many more")
 
 
 def test_playback_is_acknowledged_as_it_is_heard(page: PlaygroundPage, gateway: FakeGateway) -> None:

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 
 import { JitterBuffer } from '../jitter-buffer.js';
 
-// 1 kHz: a sample is a millisecond. Defaults: play from 60, at most 100, fades of 8.
+// 1 kHz: a sample is a millisecond. Defaults: play from 60, at most 200, fades of 8.
 const make = (options = {}) => new JitterBuffer({ sampleRate: 1000, ...options });
 const ones = (length) => new Float32Array(length).fill(1);
 const ramp = (length, from = 0) => Float32Array.from({ length }, (_, i) => from + i + 1);
@@ -82,15 +82,15 @@ test('running dry fades out, is counted, and raises the depth to wait for', () =
 
 test('the depth stays within its bounds and comes down in calm times', () => {
   const buffer = make({ calmMs: 500 });
-  for (let i = 0; i < 5; i += 1) {
-    buffer.push(1, ones(100));
-    pullAll(buffer, 12);
+  for (let i = 0; i < 9; i += 1) {
+    buffer.push(1, ones(200));
+    pullAll(buffer, 24);
   }
-  assert.equal(buffer.targetDepth, 100);
-  buffer.push(1, ones(3000));
+  assert.equal(buffer.targetDepth, 200);
+  buffer.push(1, ones(9000));
   pullAll(buffer, 60);
-  assert.equal(buffer.targetDepth, 80);
-  pullAll(buffer, 200);
+  assert.equal(buffer.targetDepth, 180);
+  pullAll(buffer, 600);
   assert.equal(buffer.targetDepth, 60);
 });
 
