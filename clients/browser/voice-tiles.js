@@ -7,15 +7,16 @@ import { button, make, setIcon } from './elements.js';
 
 const SEARCH_FROM = 8; // voices
 const KINDS = { cloned: 'your recording', designed: 'your description' };
-/** Return a voice's display name. A model's own voices have speaker codes as names, and a description. @param {Voice} voice */
-export function titleOf({ name, description, kind }) {
-  return kind in KINDS || !description ? name : description;
+const NUM_COLOURS = 6; // of monograms
+
+/** Return a voice's display name. Names of a model's own voices are identifiers in lower case. @param {Voice} voice */
+export function titleOf({ name, kind }) {
+  return kind in KINDS ? name : name.slice(0, 1).toUpperCase() + name.slice(1);
 }
 
 /** @param {Voice} voice */
-export function subtitleOf({ name, description, kind, instructions }) {
-  if (kind in KINDS) return description || instructions || `From ${KINDS[kind]}`;
-  return description ? name : '';
+export function subtitleOf({ description, kind, instructions }) {
+  return description || (kind in KINDS ? instructions || `From ${KINDS[kind]}` : '');
 }
 
 export class VoiceTiles {
@@ -57,7 +58,7 @@ export class VoiceTiles {
     const wanted = [choose, this.chosen, voices.find((voice) => voice.default)?.id, voices[0]?.id];
     const chosen = wanted.find((id) => voices.some((voice) => voice.id === id));
     this.voices = voices;
-    this.element.replaceChildren(...voices.map((voice) => this.#tile(voice, voice.id === chosen)));
+    this.element.replaceChildren(...voices.map((voice, index) => this.#tile(voice, index, voice.id === chosen)));
     this.versus.replaceChildren(new Option('None', ''), ...voices.map((voice) => new Option(titleOf(voice), voice.id)));
     this.versus.value = voices.some(({ id }) => id === compare) ? compare : '';
     this.search.hidden = voices.length < SEARCH_FROM;
@@ -96,13 +97,15 @@ export class VoiceTiles {
     this.search.querySelector('output').value = wanted.trim() ? `${number} of ${this.voices.length}` : '';
   }
 
-  #tile(voice, checked) {
+  #tile(voice, index, checked) {
     const tile = make('div', { className: 'tile' });
     tile.dataset.voice = voice.id;
     const radio = make('input', { type: 'radio', name: 'voice', value: voice.id, checked });
     const label = make('label', {}, radio, make('span', { className: 'name', textContent: titleOf(voice) }));
     if (subtitleOf(voice)) label.append(make('span', { className: 'about', textContent: subtitleOf(voice) }));
-    tile.append(label, button({ icon: 'play', className: 'hear', label: `Hear ${titleOf(voice)}` }, () => this.actions.hear(voice)));
+    const [letter] = titleOf(voice);
+    const monogram = make('span', { className: `monogram colour-${index % NUM_COLOURS}`, textContent: letter, ariaHidden: 'true' });
+    tile.append(monogram, label, button({ icon: 'play', className: 'hear', label: `Hear ${titleOf(voice)}` }, () => this.actions.hear(voice)));
     if (voice.kind in KINDS) {
       tile.append(button({ icon: 'edit', className: 'edit', label: `Rename or delete ${voice.name}` }, () => this.actions.edit(voice)));
     }

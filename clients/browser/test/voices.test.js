@@ -10,12 +10,12 @@ import { subtitleOf, titleOf } from '../voice-tiles.js';
 const recording = new Blob(['speech']);
 const complete = { source: 'record', recording, instructions: '', said: '', name: 'Me', consent: true, by: '', scope: '' };
 
-test('a model’s own voice is called by what describes it, a visitor’s by its name', () => {
-  const own = { name: 'slt', kind: 'model', description: 'US English' };
-  assert.deepEqual([titleOf(own), subtitleOf(own)], ['US English', 'slt']);
-  assert.deepEqual([titleOf({ ...own, description: '' }), subtitleOf({ ...own, description: '' })], ['slt', '']);
-  const mine = { name: 'Me', kind: 'cloned', description: 'on the phone' };
-  assert.deepEqual([titleOf(mine), subtitleOf(mine)], ['Me', 'on the phone']);
+test('a model’s own voice is shown as a name, a visitor’s as it was written', () => {
+  const own = { name: 'emma', kind: 'model', description: 'British English' };
+  assert.deepEqual([titleOf(own), subtitleOf(own)], ['Emma', 'British English']);
+  assert.equal(subtitleOf({ ...own, description: '' }), '');
+  const mine = { name: 'me', kind: 'cloned', description: 'on the phone' };
+  assert.deepEqual([titleOf(mine), subtitleOf(mine)], ['me', 'on the phone']);
   assert.equal(subtitleOf({ ...mine, description: '' }), 'From your recording');
   assert.equal(subtitleOf({ name: 'Old', kind: 'designed', description: '', instructions: 'an old man' }), 'an old man');
 });
