@@ -52,6 +52,8 @@ def converse(page: PlaygroundPage) -> Iterator[None]:
         for start in range(0, len(question), 2):
             message.send_keys(question[start : start + 2])
             yield
+        if page.script("return document.querySelector('.asked') !== null"):
+            yield from [None] * 20  # a pause, in which the answer is begun
         message.send_keys(Keys.ENTER)
     while page.phase() != "finished":
         yield
