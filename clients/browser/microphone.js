@@ -2,7 +2,10 @@
 
 import { MicrophoneUnavailable } from './errors.js';
 
-/** Events: `speech` (true: speech detected, or false), `level` (dB of full scale), `lost` (device removed). */
+/**
+ * Events: `speech` (true: speech detected, or false), `level` (dB of full scale), `activity` (an `Activity` for `HoldPolicy`, every
+ * 60 ms), `lost` (device removed).
+ */
 export class Microphone extends EventTarget {
   /**
    * Asks the visitor.
@@ -48,5 +51,6 @@ export class Microphone extends EventTarget {
   #receive(data) {
     if (data.type === 'speech') this.dispatchEvent(new CustomEvent('speech', { detail: { speaking: data.speaking, at: data.at } }));
     else this.dispatchEvent(new CustomEvent('level', { detail: data.levelDb }));
+    this.dispatchEvent(new CustomEvent('activity', { detail: data.activity }));
   }
 }

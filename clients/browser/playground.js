@@ -2,6 +2,7 @@
 
 import { copyText } from './copy.js';
 import { setIcon, setText } from './elements.js';
+import { HoldPolicy } from './hold-policy.js';
 import { KeyDialog } from './key-dialog.js';
 import { leftOutWords, tunnelWords } from './kind-words.js';
 import { Latency, stagesOf } from './latency.js';
@@ -46,7 +47,8 @@ const waveform = new Waveform($('wave'));
 const latency = new Latency($('latency'));
 const notice = new Notice($('notice'));
 const keys = new KeyDialog($('key-dialog'));
-const voiceSwitch = new VoiceSwitch($('voice-switch'), () => interrupt());
+const voiceSwitch = new VoiceSwitch($('voice-switch'), hearVisitor);
+const holdPolicy = new HoldPolicy();
 const voices = new VoiceTiles($('voices'), $('versus'), $('find-voice'), { hear: hearPreview, edit: (voice) => voiceEditor.open(voice) });
 const voiceEditor = new VoiceEditor($('edit-dialog'), { rename: renameVoice, remove: deleteVoice });
 const takes = new Takes($('takes'), { replay, download, again: (take) => (applySettings($('form'), settingsOf(take)), editor.edit()) });
@@ -447,11 +449,22 @@ async function interrupt() {
   setPhase('interrupted', `Interrupted after ${seconds(spoken.playedMs)}: ${heardWords(spoken.spokenText)} heard`);
 }
 
+/** Hold the speech at the first sound of the visitor; a longer one ends it, and after a nod it goes on. */
+function hearVisitor(activity) {
+  if (!context && activity.speaking && isBusy()) interrupt(); // a replay
+  const action = holdPolicy.update(activity, context !== null && context.heldMs === null);
+  if (action === 'cancel') interrupt();
+  else if (action) setHeld(action === 'hold');
+}
+
 /** Hold the speech at the end of its word, or let it go on. */
-async function toggleHold() {
+const toggleHold = () => setHeld(context?.heldMs === null);
+
+/** @param {boolean} isHeld */
+async function setHeld(isHeld) {
   const target = context;
-  if (!target) return;
-  const change = target.heldMs === null ? target.hold() : target.release();
+  if (!target || (target.heldMs !== null) === isHeld) return;
+  const change = isHeld ? target.hold() : target.release();
   showHold();
   await change.catch(() => {}); // the speech is over, which is shown
   showHold();

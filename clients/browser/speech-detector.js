@@ -36,7 +36,13 @@ export class SpeechDetector {
     /** The last two windows at the lower rate: the longest period must fit in more than once. */
     this.recent = new Float32Array(2 * Math.floor(this.window.length / this.step));
     this.floorDb = null; // background; null until there was some
-    this.loudMs = this.voicedMs = this.quietMs = 0;
+    this.loudMs = this.voicedMs = this.quietMs = this.sinceMs = 0;
+  }
+
+  /** @returns {import('./hold-policy.js').Activity} */
+  get activity() {
+    const { speaking, quietMs } = this;
+    return { speaking, soundMs: speaking ? this.sinceMs - quietMs : 0, quietMs };
   }
 
   /**
@@ -67,6 +73,7 @@ export class SpeechDetector {
       return false;
     }
     if (this.speaking) {
+      this.sinceMs += WINDOW_MS;
       this.quietMs = loud ? 0 : this.quietMs + WINDOW_MS;
       if (this.quietMs < this.stopMs) return false;
     } else {
@@ -77,6 +84,7 @@ export class SpeechDetector {
       if (this.loudMs < this.startMs || this.voicedMs < this.startMs / 2) return false;
     }
     this.speaking = !this.speaking;
+    this.sinceMs = this.loudMs;
     this.loudMs = this.voicedMs = this.quietMs = 0;
     return true;
   }

@@ -13,14 +13,14 @@ const [QUIETEST_DB, LOUDEST_DB] = [-60, -10]; // the ends of the level
 export class VoiceSwitch {
   /**
    * @param {HTMLElement} element with a button, a level and a place for the state
-   * @param {() => void} onSpeech called when speech begins
+   * @param {(activity: import('./hold-policy.js').Activity) => void} onActivity
    */
-  constructor(element, onSpeech) {
+  constructor(element, onActivity) {
     this.element = element;
     this.button = element.querySelector('button');
     this.level = element.querySelector('.level span');
     this.words = element.querySelector('[role="status"]');
-    this.onSpeech = onSpeech;
+    this.onActivity = onActivity;
     /** @type {import('./microphone.js').Microphone | null} */
     this.microphone = null;
     this.button.addEventListener('click', () => this.toggle());
@@ -55,10 +55,8 @@ export class VoiceSwitch {
     }
     this.#show('listening');
     this.microphone.addEventListener('level', ({ detail }) => this.#showLevel(detail));
-    this.microphone.addEventListener('speech', ({ detail }) => {
-      this.#show(detail.speaking ? 'hearing' : 'listening');
-      if (detail.speaking) this.onSpeech();
-    });
+    this.microphone.addEventListener('speech', ({ detail }) => this.#show(detail.speaking ? 'hearing' : 'listening'));
+    this.microphone.addEventListener('activity', ({ detail }) => this.onActivity(detail));
     this.microphone.addEventListener('lost', () => this.#lose());
     return undefined;
   }

@@ -53,10 +53,35 @@ def test_speaking_interrupts_and_noise_does_not(listening_page: PlaygroundPage, 
         "text",
         "end",
         "playback",
+        "hold",
+        "release",
         "cancel",
         "ping",
     }
     assert [path for path in gateway.requests[asked:] if not (PAGE / path[1:]).is_file()] == [], "nothing was sent"
+
+
+SOUND = """
+const { microphone } = __playground.voiceSwitch;
+microphone.node.port.onmessage = null; // none but the sounds of the test
+const [speaking, soundMs, quietMs] = arguments;
+microphone.dispatchEvent(new CustomEvent('activity', { detail: { speaking, soundMs, quietMs } }));
+"""
+
+
+def test_a_nod_holds_the_speech_and_an_interruption_ends_it(page: PlaygroundPage) -> None:
+    page.click("microphone")
+    page.wait(lambda: page.script(STATE) == "listening", "the microphone is open")
+    page.speak(STORY)
+    page.wait(lambda: page.heard_ms() > 300, "heard")
+    page.script(SOUND, True, 120, 0)
+    page.wait(lambda: page.text_of("phase").startswith("Held"), "held at the first sound")
+    page.script(SOUND, True, 300, 200)
+    page.wait(lambda: page.text_of("phase") == "Speaking", "goes on after a nod")
+    page.script(SOUND, True, 120, 0)
+    page.script(SOUND, True, 500, 0)
+    page.wait(lambda: page.phase() == "interrupted", "ends with a longer sound")
+    page.click("microphone")
 
 
 def test_it_is_switched_on_and_off_from_the_keyboard(page: PlaygroundPage) -> None:

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
+import { HoldPolicy } from '../hold-policy.js';
 import { SpeechDetector, levelDb } from '../speech-detector.js';
 
 const RATE_HZ = 48_000;
@@ -125,4 +126,42 @@ test('another sample rate', () => {
   const detector = new SpeechDetector({ sampleRate: RATE_HZ / 3 });
   const samples = joined(noise(1, QUIET), voice(1, 0.1)).filter((_, i) => i % 3 === 0);
   assert.deepEqual(detector.feed(samples), ['started']);
+});
+
+/** What the policy does with these sounds while speech plays, and when, ms. */
+function actions(samples) {
+  const [detector, policy] = [new SpeechDetector({ sampleRate: RATE_HZ }), new HoldPolicy()];
+  const taken = [];
+  for (let start = 0; start < samples.length; start += BLOCK) {
+    detector.feed(samples.subarray(start, start + BLOCK));
+    const action = policy.update(detector.activity, taken.at(-1)?.[0] !== 'cancel');
+    if (action) taken.push([action, (1000 * start) / RATE_HZ]);
+  }
+  return taken;
+}
+
+test('speech is held at a sound, goes on after a nod, and ends with an interruption', () => {
+  const quiet = (seconds) => new Float32Array(seconds * RATE_HZ);
+  const join = (...parts) => Float32Array.from(parts.flatMap((part) => [...part]));
+  assert.deepEqual(actions(quiet(2)), []);
+  const nod = actions(join(quiet(1), voice(0.3, 0.1), quiet(1)));
+  assert.deepEqual(nod.map(([action]) => action), ['hold', 'release']);
+  const [held, released] = nod.map(([, at]) => at - 1000);
+  assert.ok(held > 100 && held < 250, `held after ${held} ms`);
+  assert.ok(released > 400 && released < 700, `released after ${released} ms`);
+  const interruption = actions(join(quiet(1), voice(1.5, 0.1), quiet(1)));
+  assert.deepEqual(interruption.map(([action]) => action), ['hold', 'cancel']);
+  const cancelled = interruption[1][1] - 1000;
+  assert.ok(cancelled > 450 && cancelled < 750, `cancelled after ${cancelled} ms`);
+  const twice = actions(join(quiet(1), voice(0.3, 0.1), quiet(1), voice(0.3, 0.1), quiet(1)));
+  assert.deepEqual(twice.map(([action]) => action), ['hold', 'release', 'hold', 'release']);
+});
+
+test('nothing is held while nothing plays, and the end of a sound ends the hold', () => {
+  const policy = new HoldPolicy();
+  assert.equal(policy.update({ speaking: true, soundMs: 120, quietMs: 0 }, false), null);
+  assert.equal(policy.update({ speaking: true, soundMs: 140, quietMs: 0 }, true), 'hold');
+  assert.equal(policy.update({ speaking: true, soundMs: 140, quietMs: 180 }, false), null);
+  assert.equal(policy.update({ speaking: false, soundMs: 0, quietMs: 0 }, false), 'release');
+  assert.equal(policy.update({ speaking: false, soundMs: 0, quietMs: 0 }, true), null);
 });
