@@ -40,28 +40,27 @@ def assert_same(ours: bytes, theirs: bytes) -> None:
     assert np.linalg.norm(a - b) <= 0.02 * np.linalg.norm(b)
 
 
-async def hear(stream: StreamClient, context_id: str) -> None:
-    """Receive a context to its end, and report all of it as played, so that nothing waits."""
+async def hear(stream: StreamClient, context_id: str) -> bool:
+    """Receive a context to its end, and report all of it as played, so that nothing waits. Return `opening_used`."""
     while True:
         message = await stream.receive(60)
         if message["type"] == "audio":
             await stream.send("playback", context_id=context_id, played_ms=1000 * message["pts"] / RATE_HZ + 20)
         elif message["type"] == "context.done":
-            return
+            return bool(message["opening_used"])
 
 
-async def speak(stream: StreamClient, context_id: str, text: str) -> bytes:
+async def speak(stream: StreamClient, context_id: str, text: str) -> bool:
     await stream.speak(context_id, text, audio=FORMAT, params=PARAMS)
-    await hear(stream, context_id)
-    return stream.contexts[context_id].audio
+    return await hear(stream, context_id)
 
 
 async def remembered(server: RunningServer, text: str) -> bytes:
     """Speak a text so often that it begins from memory. Return its audio."""
     async with open_stream(server.stream_url) as stream:
         before = await asyncio.to_thread(num_hits, server)
-        for name in ("first", "second", "third"):
-            audio = await speak(stream, name, text)
+        assert [await speak(stream, name, text) for name in ("first", "second", "third")] == [False, False, True]
+        audio = stream.contexts["third"].audio
         while await asyncio.to_thread(num_hits, server) == before:  # the worker reports it with its next heartbeat
             await asyncio.sleep(0.05)
         assert_same(audio, stream.contexts["second"].audio)
@@ -126,4 +125,5 @@ async def test_a_worker_that_dies_in_an_opening_costs_a_typed_failure(server: Ru
         assert (failure["code"], failure["retryable"]) == ("engine_lost", True)
         assert text.startswith(failure["spoken_text"])
         await asyncio.to_thread(wait_until_ready, server.port)
-        assert await speak(stream, "again", "I am back.")
+        await speak(stream, "again", "I am back.")
+        assert stream.contexts["again"].audio
