@@ -153,7 +153,8 @@ function begunAnew() {
 }
 
 function sessionError(error) {
-  if (error.code === 'unauthorized') reconnect(); // and ask for the current key
+  if (drafted && error.contextId === drafted.contextId) dropDraft(); // it is opened again when the message is sent
+  else if (error.code === 'unauthorized') reconnect(); // and ask for the current key
   else notice.show(error);
 }
 

@@ -23,6 +23,7 @@ STORY = (
 )
 LONG_STORY = STORY * 4  # half a minute: a busy machine may take seconds to interrupt it
 KEPT = "return JSON.stringify(localStorage) + location.href"
+NONE_OPEN = "return [...__playground.session().contexts.values()].every(({ state }) => state !== 'open')"
 TURNS = "return [...document.querySelectorAll('#turns li')].map((e) => [e.className, e.lastElementChild.textContent])"
 ORIGIN = "return document.querySelector('#latency .origin').textContent"
 BELOW_TOP = """
@@ -37,9 +38,9 @@ return { words, mark: mark.textContent, struck: answer.querySelector('s').textCo
 
 
 @contextmanager
-def running_llm(first: str, rest: str, allowed_origin: str) -> Iterator[ScriptedLLM]:
+def running_llm(first: str, rest: str, allowed_origin: str, size: int = 4) -> Iterator[ScriptedLLM]:
     """Run the scripted model in a thread; `go_on` is set through `tell`."""
-    llm = ScriptedLLM(list(pieces(first)), list(pieces(rest)), allowed_origin=allowed_origin)
+    llm = ScriptedLLM(list(pieces(first, size)), list(pieces(rest, size)), allowed_origin=allowed_origin)
     ready = threading.Event()
     stopping = asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
@@ -134,6 +135,19 @@ def test_an_answer_is_begun_while_its_question_is_typed(chromium: Chrome) -> Non
         errors = page.console_errors()
         page.leave()
         assert errors == []
+
+
+def test_a_draft_that_is_refused_is_not_told(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    with running_llm("[refuse] No.", "", gateway.url.rstrip("/"), size=20) as llm:
+        llm.go_on.set()
+        begin(page, llm.url)
+        message = page.driver.find_element("id", "message")
+        message.send_keys("Is there room?")
+        page.wait(lambda: gateway.messages("text") and page.script(NONE_OPEN), "a draft is refused", 60)
+        assert (page.notice(), page.script(TURNS)) == ("", [])
+        message.send_keys(Keys.ENTER)
+        page.wait(lambda: "busy" in page.notice(), "told when it is sent", 60)
+        assert len(llm.questions) == 2
 
 
 def test_a_whole_answer_is_remembered_and_settings_are_kept(page: PlaygroundPage, gateway: FakeGateway) -> None:
