@@ -36,6 +36,7 @@ def test_the_tone_arrives_whole_through_opus(page: PlaygroundPage) -> None:
 
 def test_two_contexts_keep_their_own_sound(page: PlaygroundPage) -> None:
     first = page.speak(TEXT)
+    page.wait(lambda: page.heard_ms() > 300, "enough of the first to find its pitch")
     second = page.speak(TEXT)
     finish(page)
     rate = page.sample_rate()
