@@ -127,6 +127,9 @@ class Heard:
             assert set(self.text[start:end]) == {"🙂"}
 
     def _take_words(self, message: Words) -> None:
+        if message.previous_end_ms is not None:
+            assert message.previous_end_ms >= self.word_start_ms
+            self.word_end_ms = message.previous_end_ms
         for word in message.words:
             assert self.text[word.start : word.end] == word.text
             assert word.start >= self.word_end
