@@ -342,6 +342,9 @@ class Context:
 
     def resend(self, missing: Missing, now: float) -> str:
         """Send again what a reconnected client lacks. Return the state for `ResumedContext`."""
+        clock = self.sender.clock
+        if self.state.is_final and clock.is_held:  # nothing else would release it, and what is lacking would stay here
+            clock.release(clock.position_ms(now), now)
         self.sender.resend(missing.messages, now)
         if not self.state.is_final:
             return "open"

@@ -9,11 +9,14 @@ from collections.abc import Callable
 import pytest
 from session_driver import Driver
 
+from realtime_tts.errors import EngineLost
 from realtime_tts.session.alignment import MAX_REPEATED_MS
 from realtime_tts.session.messages import (
+    AudioPackets,
     CancelRequest,
     ContextCancelled,
     ContextDone,
+    ContextFailed,
     ContextHeld,
     ContextReleased,
     End,
@@ -182,6 +185,19 @@ def test_a_held_context_survives_a_lost_connection(driver: Driver) -> None:
     driver.drain()
     driver.receive(PlaybackReport("c", words["four"].end_ms), Release("c"))
     assert driver.of(ContextReleased)[-1].from_ms == words["one"].end_ms
+
+
+def test_a_held_context_that_fails_while_the_connection_is_lost_tells_its_end(driver: Driver) -> None:
+    speaking(driver)
+    driver.receive(Hold("c", at="now", played_ms=0))
+    num_sent = sum(len(message.packets) for message in driver.of(AudioPackets))
+    driver.session.connection_lost(driver.now)
+    driver.session.failed("c", EngineLost("the worker is gone"), driver.now)
+    driver.sent.clear()
+    driver.session.resume(Resume("s1", {"c": -1}), driver.now)
+    driver.wait(3)
+    assert sum(len(message.packets) for message in driver.of(AudioPackets)) == num_sent
+    assert isinstance(driver.sent[-1], ContextFailed)
 
 
 def test_a_release_without_a_hold_tells_the_position(driver: Driver) -> None:
