@@ -136,48 +136,41 @@ def measure(url: str, num_holds: int, seed: int = 0) -> dict[str, float]:
     """Return the figures of at least so many holds of aligned sentences."""
     rng, aligner = random.Random(seed), Aligner()
     texts = [text for text in evaluation_sentences() if len(text) > 40]
-    silences_ms: list[float] = []
-    inside_ms: list[float] = []
-    jumps: list[float] = []
-    off_ms: list[float] = []
-    told_inside_ms: list[float] = []  # of all reported ends, held at or not
-    num_stopped_inside = 0
+    heard: list[tuple[Speech, list[tuple[float, float]]]] = []  # with the times of its words
     num_lost = 0
 
     async def run() -> None:
-        nonlocal num_lost, num_stopped_inside
+        nonlocal num_lost
         audio = client.AudioFormat("pcm_s16le", sample_rate=RATE_HZ)
         async with client.connect(url, audio=audio) as session:
             with tqdm(total=num_holds) as progress:
                 for number, text in enumerate(texts):
                     speech = await listen(session, text, live=number % 2 == 1, rng=rng)
-                    times = word_times_ms(speech, aligner)
-                    if times is None:
+                    if (times := word_times_ms(speech, aligner)) is None:
                         num_lost += 1
                         continue
-                    off_ms.extend(said - end for said, (_, end) in zip(speech.ends_ms, times, strict=True))
-                    told_inside_ms.extend(_depth_ms(times, said) for said in speech.ends_ms[:-1])
-                    for hold in speech.holds:
-                        num_stopped_inside += hold.is_inside
-                        silences_ms.append(hold.stopped_ms - hold.ordered_ms)
-                        inside_ms.append(_depth_ms(times, hold.stopped_ms))
-                        jumps.append(edge_jump(speech.pcm, hold))
+                    heard.append((speech, times))
                     progress.update(len(speech.holds))
-                    if len(silences_ms) >= num_holds:
+                    if progress.n >= num_holds:
                         return
 
     asyncio.run(run())
+    held = [(hold, times) for speech, times in heard for hold in speech.holds]
+    silences_ms = [hold.stopped_ms - hold.ordered_ms for hold, _ in held]
+    inside_ms = [_depth_ms(times, hold.stopped_ms) for hold, times in held]
+    told_inside_ms = [_depth_ms(times, end_ms) for speech, times in heard for end_ms in speech.ends_ms[:-1]]
+    off_ms = [said - end for speech, times in heard for said, (_, end) in zip(speech.ends_ms, times, strict=True)]
     return {
-        "holds": len(silences_ms),
+        "holds": len(held),
         "sentences_not_aligned": num_lost,
         "silence_p50_ms": float(np.percentile(silences_ms, 50)),
         "silence_p95_ms": float(np.percentile(silences_ms, 95)),
         "silence_max_ms": max(silences_ms),
-        "inside_reported_word": num_stopped_inside,
+        "inside_reported_word": sum(hold.is_inside for hold, _ in held),
         "at_word_end": float(np.mean([depth <= INSIDE_MS for depth in inside_ms])),
         "reported_ends_at_word_end": float(np.mean([depth <= INSIDE_MS for depth in told_inside_ms])),
         "inside_p95_ms": float(np.percentile(inside_ms, 95)),
-        "jump_max": max(jumps),
+        "jump_max": max(edge_jump(speech.pcm, hold) for speech, _ in heard for hold in speech.holds),
         "word_end_p50_ms": float(np.percentile(np.abs(off_ms), 50)),
         "word_end_p95_ms": float(np.percentile(np.abs(off_ms), 95)),
         "word_end_median_ms": float(np.median(off_ms)),
