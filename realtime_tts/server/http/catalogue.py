@@ -44,8 +44,6 @@ class Catalogue:
                     "voice_making": {"instructions": ready.takes_instructions, "consent": self._consent},
                     "attention_backend": ready.backend,
                     **{name: getattr(ready, name) for name in _AS_READY},
-                    "guidance_from": 1.0,
-                    "guidance_to": 0.0,
                     "word_timing": ready.text_timing,
                 }
             ],

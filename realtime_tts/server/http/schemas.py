@@ -90,8 +90,6 @@ class Model(_Body):
     dtype: str
     attention_backend: str
     fp8: Literal["off", "flow"] = Field(description="part of the model that computes in 8-bit floats")
-    guidance_from: float = Field(description="time of the flow, from 1 (noise) to 0, at which `cfg` begins to matter")
-    guidance_to: float = Field(description="time of the flow at which `cfg` ceases to matter")
     word_timing: Literal["measured", "estimated"]
 
 
