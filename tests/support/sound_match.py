@@ -10,7 +10,6 @@ Samples = np.ndarray[Any, Any]
 
 MATCH_RATE_HZ = 8_000  # is enough to know a sound again
 LOUD = 300  # of int16
-FITS = 0.7  # of the same sound through an encoder; other words are below
 ROOM_RATE_HZ = 48_000
 
 
@@ -27,22 +26,6 @@ def find(piece: Samples, spoken: Samples) -> tuple[float, float]:
     fits = score / np.sqrt(energy + 1.0)
     best = int(np.argmax(fits))
     return (best + len(piece)) / MATCH_RATE_HZ, float(fits[best])
-
-
-def occurrences(piece: Samples, heard: Samples) -> list[float]:
-    """Where a piece is in `heard`, in seconds: each place where it fits, once."""
-    size = 1 << (len(heard) + len(piece)).bit_length()
-    product = np.fft.rfft(heard, size) * np.conj(np.fft.rfft(piece, size))
-    num_places = len(heard) - len(piece) + 1
-    energy = np.concatenate([[0.0], np.cumsum(np.square(heard))])
-    energies = (energy[len(piece) :] - energy[: -len(piece)]) * np.sum(np.square(piece))
-    fits = np.fft.irfft(product, size)[:num_places] / np.sqrt(np.maximum(energies, 0.0) + 1.0)
-    found: list[float] = []
-    while fits.max() > FITS:
-        best = int(np.argmax(fits))
-        found.append(best / MATCH_RATE_HZ)
-        fits[max(0, best - len(piece) // 2) : best + len(piece) // 2] = 0.0
-    return found
 
 
 def last_sounds(heard: Samples, rate_hz: int = ROOM_RATE_HZ) -> Samples:
