@@ -352,6 +352,9 @@ class FakeGateway:
             await _send(session.socket, type="error", context_id=context_id, **error)
         elif kind == "end" and context is not None:
             context.ended.set()
+        elif kind == "commit" and context is not None:
+            context.text = message.get("text", context.text)
+            context.task = asyncio.create_task(self._speak(session, context))
         elif kind == "playback" and context is not None:
             context.played_ms = message["played_ms"]
         elif kind == "cancel" and context is not None:
@@ -378,7 +381,8 @@ class FakeGateway:
         await self._log(
             session, context, type="context.started", number=number, voice=voice, seed=1, audio=session.audio
         )
-        context.task = asyncio.create_task(self._speak(session, context))
+        if not message.get("draft"):  # which nothing is heard of before its commit
+            context.task = asyncio.create_task(self._speak(session, context))
         return context
 
     async def _cancel(self, session: FakeSession, context: FakeContext) -> None:
@@ -393,8 +397,8 @@ class FakeGateway:
                 session.socket, type="cancel.acknowledged", context_id=context.context_id, state="done", **spoken
             )
             return
-        assert context.task is not None
-        context.task.cancel()
+        if context.task is not None:
+            context.task.cancel()
         context.terminal = True
         await self._log(session, context, type="context.cancelled", **spoken)
 
