@@ -49,7 +49,9 @@ const notice = new Notice($('notice'));
 const keys = new KeyDialog($('key-dialog'));
 const voiceSwitch = new VoiceSwitch($('voice-switch'), hearVisitor);
 const holdPolicy = new HoldPolicy();
-const voices = new VoiceTiles($('voices'), $('versus'), $('find-voice'), { hear: hearPreview, edit: (voice) => voiceEditor.open(voice) });
+const voices = new VoiceTiles($('voices'), { pair: $('pair'), toggle: $('compare'), versus: $('versus') }, $('find-voice'), {
+  hear: hearPreview, edit: (voice) => voiceEditor.open(voice), switchTo: hearInstead,
+});
 const voiceEditor = new VoiceEditor($('edit-dialog'), { rename: renameVoice, remove: deleteVoice });
 const takes = new Takes($('takes'), { replay, download, again: (take) => (applySettings($('form'), settingsOf(take)), editor.edit()) });
 const preview = new SamplePlayer();
@@ -86,8 +88,6 @@ let model;
 let openings;
 /** The server's settings for voices made by visitors. */
 let making = {};
-/** Voices that speak the same text after the current voice: {text, voices}. */
-let toCome = null;
 /** Settings of a link or of the last visit, until the server's offer is here. @type {URLSearchParams | null} */
 let restored = takeLink() ?? storedSettings();
 let underrunsBefore = 0; // of earlier contexts
@@ -233,7 +233,8 @@ const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}.`;
 
 // ---- speaking -----------------------------------------------------------------------------------------------------
 
-async function speak() {
+/** @param {number} [seed] in place of the form's */
+async function speak(seed) {
   const text = isTalk() ? talk.message.value : editor.text;
   if (!text.trim()) return edit();
   const wrong = Object.values(fields).filter((field) => !field.check());
@@ -249,22 +250,20 @@ async function speak() {
   awaited = null;
   preview.stop();
   sayAboutVoices('');
-  const [first, ...others] = isTalk() ? [voices.chosen] : voices.speakers;
-  toCome = { text, voices: others, num: others.length + 1 };
   bringStageIntoView();
-  return speakWith(first, text);
+  return speakWith(voices.chosen, text, seed);
 }
 
-/** @param {string | undefined} voice its id */
-function speakWith(voice, text) {
+/** @param {string | undefined} voice its id @param {string} text @param {number} [seed] */
+function speakWith(voice, text, seed) {
   const settings = readSettings($('form'));
+  if (seed !== undefined) settings.set('seed', seed);
   const askedAt = performance.now();
   const early = takeDraft(text.trim());
   const next = early ?? openContext(voice, settings, text.trim());
-  next.speaker = toCome.num > 1 ? voices.titleOf(voice) : ''; // show the voice if several speak
   if (isTalk()) next.timing.askedAt = askedAt;
   next.turn?.show();
-  const take = new Take({ voice, voiceName: voices.titleOf(voice), settings });
+  const take = new Take({ voice, voiceName: voices.titleOf(voice), settings, text });
   if (early) take.origin = BEGUN_EARLY; // also if it is interrupted
   begin(next, take);
   if (!early) write(next, text);
@@ -272,6 +271,23 @@ function speakWith(voice, text) {
     transcript.write(early.text);
     keepEndInSight();
   }
+}
+
+/**
+ * Hear the text in one of the pinned voices, with the seed of the take on the stage. Speech that was made before goes on at the
+ * current word.
+ * @param {string} id
+ */
+function hearInstead(id) {
+  const isSame = shown?.text === editor.text;
+  if (isSame && isBusy() && shown.voice === id) return undefined;
+  const seed = isSame ? context?.chosen.seed ?? shown.seed : undefined;
+  const isOver = !isBusy() && waveform.heardMs >= (shown?.audioMs ?? 0) - END_MS;
+  const at = isSame && !isOver ? transcript.words.findLast(({ startMs }) => startMs <= waveform.heardMs)?.start : undefined;
+  voices.choose(id);
+  const take = takes.find({ settings: readSettings($('form')), text: editor.text, voice: id, seed });
+  if (!take) return speak(seed);
+  return replay(take, take.words.find(({ start }) => start === at)?.startMs);
 }
 
 /** @param {string | undefined} voice @param {URLSearchParams} settings @param {string} text @param {object} [options] */
@@ -336,8 +352,7 @@ async function speakWhole() {
   interrupt();
   const settings = readSettings($('form'));
   const voice = voices.chosen;
-  const take = new Take({ voice, voiceName: voices.titleOf(voice), settings });
-  take.text = settings.get('text');
+  const take = new Take({ voice, voiceName: voices.titleOf(voice), settings, text: settings.get('text') });
   whole = new AbortController();
   notice.clear();
   bringStageIntoView();
@@ -426,7 +441,6 @@ async function interrupt() {
   const [target, take, written] = [context, shown, transcript];
   dropDraft();
   voiceTalk?.interrupt();
-  toCome = null;
   preview.stop();
   if (whole) setPhase('interrupted', 'Stopped before it began');
   whole?.abort();
@@ -501,7 +515,6 @@ function finish(target) {
     edit();
     return setPhase('failed', 'Not spoken');
   }
-  if (toCome?.voices.length > 0) return speakWith(toCome.voices.shift(), toCome.text);
   if (target.audioMs > 0) return setPhase('finished', `Finished: ${seconds(target.audioMs)} of speech.`);
   $('left-out').hidden = true; // all of the text was left out: shown only once
   return setPhase('finished', 'Nothing in this text can be spoken.');
@@ -512,7 +525,6 @@ function fail(target, error) {
   const lost = error.code === 'connection_lost' ? ': the connection was lost' : '';
   setPhase('failed', target.track === null ? 'Not spoken' : `Stopped early${lost}`);
   target.writing.abort();
-  toCome = null;
 }
 
 // ---- takes --------------------------------------------------------------------------------------------------------
@@ -520,6 +532,7 @@ function fail(target, error) {
 /** Keep what was spoken, and offer it for replay. @param {import('./context.js').SpeechContext} target @param {Take} take */
 function keep(target, take) {
   Object.assign(take, { text: target.text, words: target.words, seed: target.chosen.seed, voice: target.chosen.voice ?? take.voice });
+  take.isWhole = target.state === 'done' && take.audioMs > target.audioMs - END_MS; // also if it was interrupted after that
   if (take.stages) latency.add(take.stages, take.origin);
   if (take === shown) take.figures = Object.fromEntries(FIGURES.map((element) => [element.id, element.textContent]));
   if (take.audioMs === 0) return;
@@ -554,7 +567,7 @@ async function replay(take, fromMs = 0) {
   interrupt();
   awaited = null;
   stage(take);
-  setPhase('replaying', 'Replaying');
+  setPhase('replaying', `Replaying${speakerWords()}`);
   showPosition(fromMs);
   await preview.play(take.wav, take, fromMs);
 }
@@ -674,8 +687,11 @@ function speakingWords() {
   if (context?.turn && context.text === '') return 'Waiting for the language model';
   if (context && context.heldMs !== null) return 'Held at the end of a word';
   if (tts?.player?.targetMs > MUCH_BUFFERED_MS) return 'Audio arrives late: buffering more';
-  return staged?.speaker ? `Speaking: ${staged.speaker}` : 'Speaking';
+  return `Speaking${speakerWords()}`;
 }
+
+/** Return whose voice is heard, if two are pinned. */
+const speakerWords = () => (voices.pair.length > 0 && !isTalk() ? `: ${shown.voiceName}` : '');
 
 function showHeard(heardMs) {
   waveform.heardMs = heardMs;
@@ -717,9 +733,9 @@ function showSource() {
     voiceTalk?.hangUp();
     $('stage').dataset.view = 'edit';
   }
-  $('stage').dataset.source = source;
+  $('stage').dataset.source = $('form').dataset.source = source;
   $('llm').hidden = !isTalk();
-  $('compare').hidden = document.querySelector('.rate').hidden = isTalk();
+  document.querySelector('.rate').hidden = isTalk();
   $('listen-title').textContent = isTalk() ? 'Talk' : 'Text';
   $('edit-text').textContent = isTalk() ? 'Back' : 'Edit';
   showSpeak();
@@ -766,7 +782,7 @@ function showInsecure() {
   $('insecure').hidden = false;
   $('arrival').disabled = $('versus').disabled = $('codec').disabled = true;
   showSource();
-  for (const id of ['arrival', 'compare', 'voice-switch']) $(id).hidden = true; // they need a stream
+  for (const id of ['arrival', 'voice-switch']) $(id).hidden = true; // they need a stream
   showConnection('open');
 }
 
@@ -825,6 +841,10 @@ document.addEventListener('keydown', (event) => {
   if (document.querySelector('dialog[open]')) return;
   if (event.key === 'Escape') interrupt();
   if (event.key === '.' && (event.ctrlKey || event.metaKey)) toggleHold();
+  if (event.key === 'b' && (event.ctrlKey || event.metaKey) && $('pair').offsetHeight > 0) {
+    event.preventDefault(); // Firefox would show its bookmarks
+    $('pair').querySelector('[aria-pressed="false"]').click();
+  }
   if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;
   event.preventDefault(); // Enter would also press the button that has the focus
   speak();

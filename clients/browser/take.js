@@ -10,9 +10,9 @@ export class Take {
   /** @type {Blob | null} */
   #wav = null;
 
-  /** @param {{voice?: string, voiceName: string, settings: URLSearchParams}} made `settings`: the form's values */
-  constructor({ voice, voiceName, settings }) {
-    Object.assign(this, { voice, voiceName, settings, text: '', words: [], sampleRate: 48_000 });
+  /** @param {{voice?: string, voiceName: string, settings: URLSearchParams, text?: string}} made `settings`: the form's values */
+  constructor({ voice, voiceName, settings, text = '' }) {
+    Object.assign(this, { voice, voiceName, settings, text, words: [], sampleRate: 48_000 });
     /** The seed that the server used. @type {number | undefined} */
     this.seed = undefined;
     /** Of the time to first sound. @type {import('./latency.js').Stages | null} */
@@ -23,6 +23,8 @@ export class Take {
     this.mended = 0;
     /** Playback position of an interruption. @type {number | null} */
     this.cutMs = null;
+    /** Whether all of the speech has arrived. */
+    this.isWhole = false;
     /** Displayed figures, by the id of their element. @type {Record<string, string>} */
     this.figures = {};
     this.loudness = new Loudness();

@@ -2,6 +2,7 @@
 
 import { button, make } from './elements.js';
 import { totalOf } from './latency.js';
+import { settingsOf } from './settings.js';
 
 const MAX_TAKES = 10;
 const EXCERPT_CHARS = 120;
@@ -15,10 +16,13 @@ export class Takes {
     this.section = section;
     this.list = section.querySelector('ol');
     this.actions = actions;
+    /** @type {import('./take.js').Take[]} */
+    this.all = [];
   }
 
   /** @param {import('./take.js').Take} take */
   add(take) {
+    this.all = [take, ...this.all].slice(0, MAX_TAKES);
     const excerpt = take.text.slice(0, EXCERPT_CHARS);
     const about = [
       take.voiceName,
@@ -39,5 +43,11 @@ export class Takes {
     ));
     this.list.children[MAX_TAKES]?.remove();
     this.section.hidden = false;
+  }
+
+  /** Return the last whole take with the same text, voice, seed and settings. @param {Parameters<typeof settingsOf>[0]} wanted */
+  find(wanted) {
+    const sorted = (take) => [...settingsOf(take)].map(String).sort().join('\n');
+    return this.all.find((take) => take.isWhole && sorted(take) === sorted(wanted));
   }
 }

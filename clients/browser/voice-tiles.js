@@ -1,4 +1,4 @@
-/** The voices as tiles: which one speaks, which one is compared with it, how each sounds. */
+/** The voices as tiles: which one speaks, which one is pinned beside it, how each sounds. */
 
 import { button, make, setIcon } from './elements.js';
 
@@ -8,6 +8,7 @@ import { button, make, setIcon } from './elements.js';
 const SEARCH_FROM = 8; // voices
 const KINDS = { cloned: 'your recording', designed: 'your description' };
 const NUM_COLOURS = 6; // of monograms
+const SLOTS = ['A', 'B'];
 
 /** Return a voice's display name. Names of a model's own voices are identifiers in lower case. @param {Voice} voice */
 export function titleOf({ name, kind }) {
@@ -22,13 +23,20 @@ export function subtitleOf({ description, kind, instructions }) {
 export class VoiceTiles {
   /**
    * @param {HTMLElement} element where the tiles go
-   * @param {HTMLSelectElement} versus the one to compare with
+   * @param {{pair: HTMLElement, toggle: HTMLButtonElement, versus: HTMLInputElement}} compared two pinned tiles (buttons), the button that
+   *   pins and unpins, the field with the id of the voice beside the chosen one
    * @param {HTMLElement} search label of a search field and of the number of voices that it finds
-   * @param {{hear: (voice: Voice) => void, edit: (voice: Voice) => void}} actions
+   * @param {{hear: (voice: Voice) => void, edit: (voice: Voice) => void, switchTo: (id: string) => void}} actions
    */
-  constructor(element, versus, search, actions) {
+  constructor(element, { pair, toggle, versus }, search, actions) {
     this.element = element;
-    this.versus = versus;
+    Object.assign(this, { pinned: pair, toggle, versus });
+    /** Ids of the voices A and B; empty: none is pinned. @type {string[]} */
+    this.pair = [];
+    [...pair.children].forEach((tile, slot) => (tile.onclick = () => actions.switchTo(this.pair[slot])));
+    toggle.onclick = () => this.#togglePair();
+    versus.onchange = () => this.#showPair();
+    element.onchange = () => this.#showPair();
     this.search = search;
     search.querySelector('input').oninput = () => this.#filter();
     this.actions = actions;
@@ -41,10 +49,10 @@ export class VoiceTiles {
     return this.element.querySelector('input:checked')?.value;
   }
 
-  /** Return the ids of the voices that speak the text, one after the other. @returns {(string | undefined)[]} */
-  get speakers() {
-    const { value } = this.versus;
-    return value && value !== this.chosen ? [this.chosen, value] : [this.chosen];
+  /** @param {string} id */
+  choose(id) {
+    this.element.querySelector(`input[value="${CSS.escape(id)}"]`).checked = true;
+    this.#showPair();
   }
 
   /** @param {string} [id] */
@@ -59,8 +67,9 @@ export class VoiceTiles {
     const chosen = wanted.find((id) => voices.some((voice) => voice.id === id));
     this.voices = voices;
     this.element.replaceChildren(...voices.map((voice, index) => this.#tile(voice, index, voice.id === chosen)));
-    this.versus.replaceChildren(new Option('None', ''), ...voices.map((voice) => new Option(titleOf(voice), voice.id)));
-    this.versus.value = voices.some(({ id }) => id === compare) ? compare : '';
+    this.toggle.hidden = voices.length < 2;
+    this.versus.value = compare ?? '';
+    this.#showPair();
     this.search.hidden = voices.length < SEARCH_FROM;
     this.#filter();
     const tile = this.element.querySelector('input:checked')?.closest('.tile');
@@ -83,6 +92,39 @@ export class VoiceTiles {
       setIcon(hear, isIt && !waiting ? 'stop' : 'play');
       hear.setAttribute('aria-label', `${isIt ? 'Stop' : 'Hear'} ${this.titleOf(tile.dataset.voice)}`);
     }
+  }
+
+  /** Pin the chosen voice as A and the next one as B, to be chosen again from all; or unpin both. */
+  #togglePair() {
+    const isPinned = this.pair.length > 0;
+    const next = (this.voices.findIndex(({ id }) => id === this.chosen) + 1) % this.voices.length;
+    this.versus.value = isPinned ? '' : this.voices[next].id;
+    this.#showPair();
+    if (!isPinned) this.choose(this.versus.value);
+  }
+
+  /** Show the chosen voice and the one beside it. A third one that is chosen takes the place of the one chosen before. */
+  #showPair() {
+    const { chosen, versus, pair } = this;
+    if (pair.includes(chosen) && chosen === versus.value) versus.value = pair.find((id) => id !== chosen);
+    const beside = versus.value;
+    if (beside === chosen || !this.voices.some(({ id }) => id === beside)) versus.value = '';
+    if (!versus.value) this.pair = [];
+    else this.pair = pair.includes(beside) ? pair.map((id) => (id === beside ? id : chosen)) : [chosen, beside];
+    this.pinned.hidden = this.pair.length === 0;
+    this.toggle.textContent = this.pinned.hidden ? 'Compare' : 'Unpin';
+    this.pair.forEach((id, slot) => this.#pin(this.pinned.children[slot], id, SLOTS[slot]));
+  }
+
+  #pin(tile, id, slot) {
+    const index = this.voices.findIndex((voice) => voice.id === id);
+    const isChosen = id === this.chosen;
+    tile.replaceChildren(
+      make('span', { className: `monogram colour-${index % NUM_COLOURS}`, textContent: slot }), ' ',
+      make('span', { className: 'name', textContent: titleOf(this.voices[index]) }),
+    );
+    if (!isChosen) tile.append(make('kbd', { textContent: 'Ctrl B', ariaHidden: 'true' }));
+    tile.setAttribute('aria-pressed', String(isChosen));
   }
 
   /** Hide voices without one of the words that are searched for. */

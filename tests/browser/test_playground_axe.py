@@ -68,6 +68,9 @@ def test_axe_finds_no_violation(page: PlaygroundPage, gateway: FakeGateway, audi
     page.speak("[fail] Some words are heard and some are not.")
     page.wait(lambda: page.struck_text(), "failed, with a notice on show")
     audit.check("failed")
+    page.click("compare")
+    audit.check("two voices pinned")
+    page.click("compare")
     audit.check_dialog("code", "use-code")
     audit.check_dialog("new voice", "new-voice")
 

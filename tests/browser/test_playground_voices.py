@@ -1,4 +1,4 @@
-"""Voices on the page: chosen from tiles, heard, compared; made of a recording, renamed, deleted on a real server."""
+"""Voices on the page: chosen from tiles, heard, pinned; made of a recording, renamed, deleted on a real server."""
 
 from __future__ import annotations
 
@@ -93,23 +93,101 @@ window.cancelAnimationFrame = (id) => (asked.delete(id), cancel(id));
 """
 
 
-def test_two_voices_are_compared_one_after_the_other(page: PlaygroundPage, gateway: FakeGateway) -> None:
+PINNED = """
+const words = (tile) => [...tile.querySelectorAll('span')].map((e) => e.textContent).join(' ');
+return [...document.querySelectorAll('#pair:not([hidden]) button')].map(
+  (tile) => words(tile) + (tile.ariaPressed === 'true' ? ', heard' : ''));
+"""
+
+
+KEEP_PHASES = """
+window.__phases = [];
+const [phase, position] = ['phase', 'position'].map((id) => document.getElementById(id));
+const keep = () => __phases.push([phase.textContent, Number(position.value)]);
+new MutationObserver(keep).observe(phase, { childList: true });
+"""
+
+
+def press_pinned(page: PlaygroundPage, slot: str) -> None:
+    page.driver.find_elements("css selector", "#pair button")["AB".index(slot)].click()
+
+
+def wait_for_phase(page: PlaygroundPage, words: str) -> int:
+    """Wait for a phase since the last one waited for, however short; return the playback position in which it began."""
+    begun: list[int] = []
+
+    def is_there() -> bool:
+        phases = page.script("return __phases")
+        found = [number for number, (told, _) in enumerate(phases) if told.startswith(words)]
+        if found:
+            begun.append(phases[found[0]][1])
+            page.script("__phases.splice(0, arguments[0] + 1)", found[0])
+        return bool(found)
+
+    page.wait(is_there, words)
+    return begun[0]
+
+
+def test_two_voices_are_pinned_and_a_press_or_a_key_switches_between_them(
+    page: PlaygroundPage, gateway: FakeGateway
+) -> None:
+    text = TEXT + " Another one that is a little longer."
     page.script(COUNT_FRAMES)
-    page.choose("versus", "low")
-    page.speak(TEXT)
-    assert page.text_of("phase") == "Speaking: High"
-    page.wait(lambda: page.text_of("phase") == "Speaking: Low", "the other one's turn")
-    page.wait(lambda: page.phase() == "finished", "heard to the end")
-    assert opened(gateway) == ["high", "low"]
-    assert [message["text"] for message in gateway.messages("text")] == [TEXT, TEXT]
+    page.script(KEEP_PHASES)
+    assert page.script(PINNED) == []
+    page.click("compare")
+    assert page.script(PINNED) == ["A High", "B Low, heard"], "another one may be chosen for B"
+    page.speak(text)
+    wait_for_phase(page, "Speaking: Low")
+    wait_for_phase(page, "Finished")
+    press_pinned(page, "A")
+    wait_for_phase(page, "Speaking: High")
+    assert page.script(PINNED) == ["A High, heard", "B Low"]
+    wait_for_phase(page, "Finished")
+    assert opened(gateway) == ["low", "high"]
+    first, second = gateway.messages("text")
+    assert (first["text"], second["text"], second["params"]["seed"]) == (text, text, 1), "the seed that was used"
     assert page.script("return __mostAsked") == 1, "progress is shown once a frame"
 
-    page.speak(TEXT * 4)
-    page.press_escape()
-    page.wait(lambda: page.phase() == "interrupted", "interrupted")
-    page.speak(TEXT)
-    page.wait(lambda: page.phase() == "finished", "heard to the end")
-    assert opened(gateway)[2:] == ["high", "high", "low"], "the one that was to come is not heard any more"
+    page.choose("position", "900")
+    wait_for_phase(page, "Ready to replay from here")
+    page.press_control_and("b")
+    assert wait_for_phase(page, "Replaying: Low") == 800, "from the same word, in steps of 100 ms"
+    wait_for_phase(page, "Replayed to the end")
+    page.press_control_and("b")
+    assert wait_for_phase(page, "Replaying: High") == 0, "from its beginning"
+    assert page.chosen_voice() == "high"
+    assert len(opened(gateway)) == 2, "what was made once is replayed"
+
+    page.write("Something else.")
+    press_pinned(page, "B")
+    wait_for_phase(page, "Speaking: Low")
+    page.wait(lambda: len(opened(gateway)) == 3, "another text is spoken")
+    assert gateway.messages("text")[-1].get("params", {}).get("seed") is None, "with a seed of its own"
+    wait_for_phase(page, "Finished")
+
+    page.click("compare")
+    assert page.script(PINNED) == []
+    assert page.chosen_voice() == "low"
+    page.press_control_and("b")
+    assert page.chosen_voice() == "low", "nothing is pinned"
+
+
+def test_a_third_voice_takes_the_place_of_the_pinned_one_that_is_heard(
+    page: PlaygroundPage, gateway: FakeGateway
+) -> None:
+    gateway.more_voices = [{"id": "third", "name": "third", "description": "", "language": "en"}]
+    page.open()
+    page.click("compare")
+    page.choose_voice("third")
+    assert page.script(PINNED) == ["A High", "B Third, heard"]
+    page.choose_voice("high")
+    assert page.script(PINNED) == ["A High, heard", "B Third"], "as if its tile had been pressed"
+    page.choose_voice("low")
+    assert page.script(PINNED) == ["A Low, heard", "B Third"]
+    page.script("document.querySelector('[name=source][value=talk]').click()")
+    assert not page.driver.find_element("id", "pair").is_displayed(), "a talk has one voice"
+    assert opened(gateway) == [], "choosing is silent"
 
 
 def test_an_older_server_is_not_asked_to_make_voices(chromium: Chrome, gateway: FakeGateway) -> None:

@@ -5,6 +5,7 @@ import { test } from 'node:test';
 
 import { settingsOf, speechRequest } from '../settings.js';
 import { Take } from '../take.js';
+import { Takes } from '../takes.js';
 import { Loudness } from '../waveform.js';
 
 const tone = (amplitude, length) => Float32Array.from({ length }, (_, k) => amplitude * Math.sin((2 * Math.PI * k) / 48));
@@ -44,4 +45,16 @@ test('the same settings name the voice and the seed that spoke, and compare noth
   assert.deepEqual(speechRequest(same, 'm', 'mp3'), { model: 'm', input: 'new', voice: 'a', response_format: 'mp3', speed: 1.5, seed: 7 });
   assert.equal(same.get('versus'), null);
   assert.equal(settings.get('text'), 'old', 'the take’s own stay');
+});
+
+test('a take is found by its text, voice, seed and settings if all of it is there', () => {
+  const takes = new Takes({ querySelector: () => null }, {});
+  const made = (voice, changes) => ({ settings: new URLSearchParams({ text: 'old', voice, speed: '1.5' }), text: 'new', voice, seed: 7, isWhole: true, ...changes });
+  takes.all = [made('a', { isWhole: false }), made('a'), made('b')];
+  const wanted = { settings: new URLSearchParams({ seed: '7', voice: 'b', versus: 'b', text: 'new', speed: '1.5' }), text: 'new', voice: 'a', seed: 7 };
+  assert.equal(takes.find(wanted), takes.all[1]);
+  assert.equal(takes.find({ ...wanted, voice: 'b' }), takes.all[2]);
+  assert.equal(takes.find({ ...wanted, voice: 'c' }), undefined);
+  assert.equal(takes.find({ ...wanted, seed: 8 }), undefined);
+  assert.equal(takes.find({ ...wanted, text: 'newer' }), undefined);
 });
