@@ -113,7 +113,7 @@ def speak(
     return client.submit(frames.Generate(request_id, context_id, text, **{"voice": "slt", **fields}))
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     async def poll() -> None:
         while not condition():
             await asyncio.sleep(0.01)

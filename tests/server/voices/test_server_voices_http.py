@@ -41,7 +41,7 @@ def clients() -> Iterator[Callable[..., httpx.Client]]:
 
     def client(gateway: GatewayHarness, key: str = "") -> httpx.Client:
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        opened.append(httpx.Client(base_url=gateway.url, headers=headers, timeout=30))
+        opened.append(httpx.Client(base_url=gateway.url, headers=headers, timeout=120))
         return opened[-1]
 
     yield client
@@ -189,7 +189,7 @@ async def test_speech_in_a_deleted_voice_ends_typed_and_others_go_on(
 
 
 def test_a_voice_speaks_over_plain_http_by_its_id_or_its_name(shared: GatewayHarness, recording: bytes) -> None:
-    with httpx.Client(base_url=shared.url, timeout=30) as http:
+    with httpx.Client(base_url=shared.url, timeout=120) as http:
         voice = create(http, "mine", recording).json()
         try:
             for name in (voice["id"], "mine"):
