@@ -150,10 +150,10 @@ async def test_speech_that_began_before_is_finished(make_client: MakeClient) -> 
 async def test_a_worker_that_dies_while_it_is_unloaded_is_replaced(make_client: MakeClient) -> None:
     client = await make_client(unload_after_s=10)
     speak(client, "[never]")
+    (pid,) = pids(client)
+    os.kill(pid, signal.SIGSTOP)  # it cannot say any more that it leaves
     assert not client.keeper.note_use(False, 0.0)
     assert client.keeper.note_use(False, 1e9)
-    pool_of(client).supervisors[0].is_leaving = False  # as before the worker has said so
-    (pid,) = pids(client)
     os.kill(pid, signal.SIGKILL)
     await until(lambda: pids(client) not in ([], [pid]) and client.num_ready == 1)
     assert await says_hello(client)
