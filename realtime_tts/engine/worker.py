@@ -83,9 +83,9 @@ class Worker:
             EngineError: the engine's thread died, or the supervisor sent damaged data.
         """
         await self.channels.listen(clients_path)
-        self.writer.write(frames.encode(self._ready))
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT):  # first: the supervisor may signal as soon as it is ready
             self._loop.add_signal_handler(number, self.leave)
+        self.writer.write(frames.encode(self._ready))
         self._thread.submit(self._run_engine)
         parts = {"receive": self._receive(reader), "beat": self._beat(), "finish": self._finished.wait()}
         tasks: list[asyncio.Task[object]] = [watch(part, name, self._finished.set) for name, part in parts.items()]

@@ -173,6 +173,7 @@ class WorkerPool:
         self._has_counted.set()
 
     def load(self) -> None:
+        self._used_s = math.inf  # a model that is loaded again before the next `note_use` would be unloaded by that
         for supervisor in self.supervisors:
             supervisor.load()
 

@@ -57,6 +57,14 @@ async def test_time_without_use_counts_from_the_last_use(make_client: MakeClient
     assert states(client) == [("unloaded", 0)] * 2
 
 
+async def test_a_model_that_is_loaded_again_at_once_stays_loaded(make_client: MakeClient) -> None:
+    client = await make_client(unload_after_s=10)
+    await unload(client)
+    await client.load(LONG_S)  # no `note_use` in between
+    assert not client.keeper.note_use(False, 1e9 + 1)
+    assert states(client) == [("serving", 0)]
+
+
 async def test_by_default_a_model_stays(make_client: MakeClient) -> None:
     client = await make_client()
     assert not client.keeper.note_use(False, 0.0)
