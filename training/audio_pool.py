@@ -14,13 +14,15 @@ from training.teacher import AudioChunk
 
 
 class AudioPool:
-    """All chunks of a folder as one device tensor; `refresh` takes in those that have appeared since."""
+    """All chunks of a folder, each a tensor on the device; `refresh` takes in those that have appeared since.
+
+    Chunks are not joined: that would need their memory twice, beside a teacher that shares the GPU.
+    """
 
     def __init__(self, folder: Path, device: torch.device | str, max_chunks: int | None = None) -> None:
         self.folder, self.device, self.max_chunks = folder, device, max_chunks
         self.chunks: dict[str, AudioChunk] = {}
         self._parts: list[Tensor] = []
-        self._audio = torch.zeros(0, dtype=torch.int16, device=device)
 
     @property
     def is_complete(self) -> bool:
@@ -35,9 +37,6 @@ class AudioPool:
             chunk = AudioChunk.load(path)
             self.chunks[path.name] = chunk
             self._parts.append(torch.from_numpy(chunk.audio).to(self.device))
-        if paths:
-            self._audio = torch.cat(self._parts)
-            self._parts = [self._audio]
         return len(paths)
 
     def wait(self, num_chunks: int, timeout_s: float = 300) -> None:
@@ -50,10 +49,14 @@ class AudioPool:
                 time.sleep(1)
 
     def crops(self, count: int, num_samples: int) -> Tensor:
-        """[count, num_samples] float32 in [-1, 1], from anywhere; a crop may span two utterances."""
-        last = self._audio.shape[0] - num_samples
-        starts = torch.randint(last, (count, 1), device=self.device)
-        return self._audio[starts + torch.arange(num_samples, device=self.device)].float() / 32768
+        """[count, num_samples] float32 in [-1, 1], from anywhere in a chunk; a crop may span two utterances."""
+        room = np.array([max(0, len(part) - num_samples) for part in self._parts])
+        ends = np.cumsum(room)
+        places = torch.randint(int(ends[-1]), (count,)).numpy()
+        owners = np.searchsorted(ends, places, side="right")
+        starts = places - (ends - room)[owners]
+        chosen = [self._parts[n][start : start + num_samples] for n, start in zip(owners, starts, strict=True)]
+        return torch.stack(chosen).float() / 32768
 
     def seconds(self) -> float:
         return float(np.sum([chunk.ends[-1] for chunk in self.chunks.values()])) / SAMPLE_RATE_HZ

@@ -45,10 +45,10 @@ class VaeSettings:
         1.0  # per latent, that the KL term does not count: at a weight of 0.002 without, 22 of 48 collapsed
     )
     latent_noise: float = 0.15  # decoder stage: what the TTS model's own error may be
-    # At 1 the discriminators' gradient is about twice the spectral loss's at the audio, eighty times at the weights.
-    # DistillMOS after 24,000 steps: 3.64 with 1, 3.67 with 0.3, 3.88 with 0.1, 4.03 with 0.03 (training/README.md).
-    critics_weight: float = 0.03
-    matching_weight: float = 4.0  # beside 1 of the adversarial loss
+    critics_weight: float = 0.1
+    # Beside 1 of the adversarial loss. At 4, feature matching is most of the gradient, and the decoder averages what it
+    # cannot know instead of choosing: training/README.md, "Progress".
+    matching_weight: float = 0.3
     critics_after: float = 0.6  # of the decoder stage: discriminators join then; 1 is never
     discriminator_rate: float = 2e-4
 
@@ -254,6 +254,9 @@ def main() -> None:
     parser.add_argument(
         "--critics-weight", type=float, default=VaeSettings().critics_weight, help="factor of the discriminators' loss"
     )
+    parser.add_argument(
+        "--matching-weight", type=float, default=VaeSettings().matching_weight, help="factor of feature matching in it"
+    )
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--session-seconds", type=float, help="stop here, to be resumed")
@@ -292,6 +295,7 @@ def main() -> None:
             peak_rate=args.peak_rate or (DECODER_RATE if adversarial else VaeSettings().peak_rate),
             critics_after=args.critics_after,
             critics_weight=args.critics_weight,
+            matching_weight=args.matching_weight,
         ),
         adversarial=adversarial,
         replicas=replicas,

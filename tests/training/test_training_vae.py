@@ -86,6 +86,20 @@ def test_the_pool_takes_in_chunks_that_appear_later(pool: AudioPool) -> None:
         pool.wait(3, timeout_s=0)
 
 
+def test_crops_come_from_everywhere_in_every_chunk_that_is_long_enough(tmp_path: Path) -> None:
+    for number, length in enumerate((3, 100, 4)):
+        audio = np.arange(length, dtype=np.int16) + 1000 * number
+        AudioChunk(audio, np.array([length]), np.zeros(1, np.int32), ["a"], _no_words(1)).save(
+            tmp_path / f"{number}.npz"
+        )
+    pool = AudioPool(tmp_path, "cpu")
+    pool.wait(3, timeout_s=1)
+    torch.manual_seed(0)
+    crops = (pool.crops(2000, 3) * 32768).int().numpy()
+    assert (np.diff(crops) == 1).all()
+    assert set(crops[:, 0].tolist()) == {*range(1000, 1097), 2000}
+
+
 def test_fast_layers_compute_the_same(vae: AudioVAE) -> None:
     fast = copy.deepcopy(vae)
     use_fast_layers(fast)
