@@ -88,12 +88,11 @@ def note_text_head(directory: Path) -> TextHead | None:
 
 
 def choose(scores: Sequence[HeadScore], taught: tuple[int, int]) -> TextHead | None:
-    """Return the taught head if it follows the text, with its measured lag if that is sure; else the best other one."""
+    """Return the taught head, whose lag is known, if it follows the text; else the best other one."""
     own = next((score for score in scores if (score.layer, score.head) == taught and score.follows), None)
     if own is None:
         return choose_head(scores)
-    measured = choose_head([own])
-    return measured or TextHead(*taught, TAUGHT_LAG_MS, math.floor(100 * own.reach) / 100)
+    return TextHead(*taught, TAUGHT_LAG_MS, math.floor(100 * own.reach) / 100)
 
 
 def main() -> None:

@@ -3,8 +3,9 @@
     python -m training.script --corpus build/corpus/train.txt --out build/corpus/script.tsv
 
 writes a line for each utterance: number of the speaker (`speakers.all_speakers`), text, phones. Needs the packages
-misaki, spaCy and its tagger; see README.md. `--all-voices` lets every named voice, and no mixture, read each text: for
-texts that are held out, so that the teacher speaks what an evaluation compares.
+misaki, spaCy and its tagger; see README.md. For texts that are held out, so that the teacher speaks what an evaluation
+compares: `--readers named` lets every named voice, and no mixture, read each text; `--readers unseen` lets the speakers
+that training never hears read them in turn.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from training.pronunciation import Pronunciation
-from training.speakers import MAX_PHONES, NAMED_SPEAKERS, NUM_MIXTURES, all_speakers
+from training.speakers import MAX_PHONES, NAMED_SPEAKERS, NUM_MIXTURES, NUM_UNSEEN, all_speakers
 
 DEFAULT_VOICE_SHARE = 0.4  # of the named readings of a long text; the other voices share the rest
 MIXTURE_SHARE = {True: 0.35, False: 0.5}  # short texts, others: how often a mixture reads them as well
@@ -50,16 +51,22 @@ def _start_worker() -> None:
     _pronunciations.update({british: Pronunciation(british=british) for british in (False, True)})
 
 
-def cast_all(texts: list[str], *, seed: int, all_voices: bool) -> list[list[int]]:
-    """Return each text's speakers: every named voice if `all_voices`, else as `cast` draws them."""
+def cast_all(texts: list[str], *, seed: int, readers: str) -> list[list[int]]:
+    """Return each text's speakers: as `cast` draws them for `training`, every named voice for `named`, one unseen
+    speaker after the other for `unseen`."""
+    if readers == "named":
+        return [list(range(len(NAMED_SPEAKERS)))] * len(texts)
+    if readers == "unseen":
+        first = len(NAMED_SPEAKERS) + NUM_MIXTURES
+        return [[first + n % NUM_UNSEEN] for n in range(len(texts))]
     rng = random.Random(seed)
-    return [list(range(len(NAMED_SPEAKERS))) if all_voices else cast(text, rng) for text in texts]
+    return [cast(text, rng) for text in texts]
 
 
-def _lines(job: tuple[int, list[str], bool]) -> list[str]:
-    index, texts, all_voices = job
+def _lines(job: tuple[int, list[str], str]) -> list[str]:
+    index, texts, readers = job
     speakers = all_speakers()
-    casting = cast_all(texts, seed=index, all_voices=all_voices)
+    casting = cast_all(texts, seed=index, readers=readers)
     phones: list[dict[bool, str]] = [{} for _ in texts]
     for british, pronunciation in _pronunciations.items():
         wanted = [
@@ -80,12 +87,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, nargs="+", default=[Path("build/corpus/train.txt")])
     parser.add_argument("--out", type=Path, default=Path("build/corpus/script.tsv"))
-    parser.add_argument("--all-voices", action="store_true", help="every named voice reads each text, no mixture does")
+    parser.add_argument("--readers", choices=("training", "named", "unseen"), default="training")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     args = parser.parse_args()
     texts = [text for path in args.corpus for text in path.read_text().splitlines()]
     starts = range(0, len(texts), _BLOCK)
-    blocks = [(n, texts[start : start + _BLOCK], args.all_voices) for n, start in enumerate(starts)]
+    blocks = [(n, texts[start : start + _BLOCK], args.readers) for n, start in enumerate(starts)]
     counts: Counter[int] = Counter()
     partial = args.out.with_suffix(".partial")
     with multiprocessing.Pool(args.workers, _start_worker) as pool, partial.open("w", encoding="utf-8") as file:

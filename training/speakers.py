@@ -17,6 +17,7 @@ SAMPLE_RATE_HZ = 24_000
 VOICES = ("heart", "michael", "emma", "isabella")
 NUM_MIXTURES = 400
 MIXTURES_SEED = 1
+NUM_UNSEEN, UNSEEN_SEED = 30, 99  # mixtures that training never hears: cloning is judged on them
 MAX_PHONES = 510
 
 _PACKS = {
@@ -83,8 +84,9 @@ def mixtures(count: int, seed: int, prefix: str = "m") -> list[Speaker]:
 
 
 def all_speakers() -> list[Speaker]:
-    """Return the named voices, then the mixtures of the training set."""
-    return [*NAMED_SPEAKERS, *mixtures(NUM_MIXTURES, MIXTURES_SEED)]
+    """Return the named voices, the mixtures of the training set, and those that it never hears."""
+    trained = mixtures(NUM_MIXTURES, MIXTURES_SEED)
+    return [*NAMED_SPEAKERS, *trained, *mixtures(NUM_UNSEEN, UNSEEN_SEED, "unseen")]
 
 
 def load_packs(folder: Path) -> dict[str, NDArray[np.float32]]:

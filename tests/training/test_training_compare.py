@@ -164,8 +164,9 @@ def test_a_judge_without_its_packages_is_left_out_with_a_message(
 
 def test_held_out_texts_are_read_by_every_named_voice_and_by_no_mixture() -> None:
     texts = ["good day.", "a longer text than two words."]
-    assert cast_all(texts, seed=0, all_voices=True) == [[0, 1, 2, 3]] * 2
-    assert cast_all(texts, seed=0, all_voices=False) != [[0, 1, 2, 3]] * 2
+    assert cast_all(texts, seed=0, readers="named") == [[0, 1, 2, 3]] * 2
+    assert cast_all(texts, seed=0, readers="training") != [[0, 1, 2, 3]] * 2
+    assert cast_all(texts, seed=0, readers="unseen") == [[404], [405]]
 
 
 @pytest.fixture

@@ -11,7 +11,16 @@ import torch
 
 from training.pronunciation import is_spelt
 from training.script import cast, is_short
-from training.speakers import NAMED_SPEAKERS, NUM_MIXTURES, SAMPLE_RATE_HZ, all_speakers, load_packs, mixtures, style
+from training.speakers import (
+    NAMED_SPEAKERS,
+    NUM_MIXTURES,
+    NUM_UNSEEN,
+    SAMPLE_RATE_HZ,
+    all_speakers,
+    load_packs,
+    mixtures,
+    style,
+)
 from training.teacher import AFTER_S, BEFORE_S, Line, chunk_of, edges, read_script, word_times
 from training.teacher_model import FRAME_SAMPLES
 
@@ -31,7 +40,9 @@ def test_every_named_voice_reads_a_short_text_and_one_of_them_a_long_one() -> No
 def test_mixtures_are_seeded_and_of_one_accent() -> None:
     speakers = mixtures(300, seed=3)
     assert speakers == mixtures(300, seed=3)
-    assert len(all_speakers()) == len(NAMED_SPEAKERS) + NUM_MIXTURES
+    everyone = all_speakers()
+    assert len(everyone) == len(NAMED_SPEAKERS) + NUM_MIXTURES + NUM_UNSEEN
+    assert len({(each.timbre, each.prosody, each.pitch) for each in everyone}) == len(everyone)
     for speaker in speakers:
         assert sum(weight for _, weight in speaker.timbre) == pytest.approx(1)
         assert sum(weight for _, weight in speaker.prosody) == pytest.approx(1)
