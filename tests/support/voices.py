@@ -16,5 +16,3 @@ DEFAULT_VOICE = POLICY.default_voice or VOICES[0]
 OTHER_VOICE = next(name for name in VOICES if name != DEFAULT_VOICE)
 _vae = json.loads((STARTER_DIRECTORY / "config.json").read_text(encoding="utf-8"))["audio_vae_config"]
 SAMPLE_RATE_HZ: int = _vae.get("out_sample_rate") or _vae["sample_rate"]
-# Lag of each attention head that follows the text against a forced alignment (benchmarks.word_times).
-HEAD_LAGS_MS = {(4, 0): 200}
