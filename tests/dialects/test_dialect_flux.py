@@ -214,6 +214,19 @@ def test_to_close_is_to_have_all_said_and_to_be_told_the_totals(dialect: FluxDia
     }  # fmt: skip
 
 
+def test_text_after_close_is_refused_and_what_came_before_is_spoken(dialect: FluxDialect) -> None:
+    say(dialect, "One")
+    parse(dialect, "Speak", text="Two")
+    parse(dialect, "Close")
+    [late] = parse(dialect, "Speak", text="Three")
+    assert isinstance(late, Text)
+    refusal = ErrorMessage("context_closed", "the session closes", False, late.context_id)
+    assert kinds(tell(dialect, refusal, audio(1, 1), done(1), audio(2, 1), done(2))) == [
+        "Error", "SpeechStarted", "audio", "Flushed", "SpeechMetadata",
+        "SpeechStarted", "audio", "Flushed", "SpeechMetadata", "SessionMetadata",
+    ]  # fmt: skip
+
+
 def test_to_close_at_rest_is_answered_at_once(dialect: FluxDialect) -> None:
     assert parse(dialect, "Close") == [Ping(), Leave()]
     assert kinds(tell(dialect, Pong())) == ["SessionMetadata"]

@@ -131,6 +131,7 @@ class FluxDialect(DeepgramDialect):
     def _read_close(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         """Close the connection once all turns were spoken to their end."""
         ends = [messages.End(str(self._turn))] if self._is_open and not self._is_over else []
+        self._begin_turn()  # later text is refused without a failure of the last turn
         self._is_closing = True
         return [*ends, *(ping for frame in self._totals() for ping in self._reply(frame)), messages.Leave()]
 
