@@ -1,10 +1,11 @@
-"""Cartesia's and Deepgram's WebSockets under arbitrary messages: all that raises is typed, each turn ends once at most,
-and nothing is left behind."""
+"""WebSockets of Cartesia, Deepgram, jambonz and LiveKit Inference under arbitrary messages: all that raises is typed,
+each turn ends once at most, and nothing is left behind."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +18,10 @@ from realtime_tts.dialects.base import Dialect
 from realtime_tts.dialects.cartesia.stream import CartesiaDialect
 from realtime_tts.dialects.deepgram.flux import FluxDialect
 from realtime_tts.dialects.deepgram.stream import DeepgramDialect
+from realtime_tts.dialects.jambonz import JambonzDialect
+from realtime_tts.dialects.livekit import InferenceDialect
 from realtime_tts.errors import InvalidRequest, Overloaded
+from realtime_tts.session.connection import SessionState
 from realtime_tts.session.messages import CancelContext, Crashed, EndOfSegments, ReleaseContext, StartSpeech
 
 RAW = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 48_000}  # the driver's packets are 20 ms of that
@@ -50,6 +54,23 @@ FLUX_COMMANDS = st.one_of(
     COMMANDS,
     st.fixed_dictionaries({"type": st.sampled_from(["Interrupt", "Configure"]), "speed": st.sampled_from([1, 0, "x"])}),
     st.fixed_dictionaries({"type": st.just("Interrupt"), "playback_offset": OFFSETS}),
+    st.fixed_dictionaries({"type": st.sampled_from(["Speak", "Speak", "Close"]), "text": TEXTS}),
+)
+JAMBONZ_COMMANDS = st.one_of(
+    st.fixed_dictionaries({"type": st.just("stream"), "text": TEXTS}),
+    st.fixed_dictionaries({"type": st.sampled_from(["flush"] * 5 + ["stream", "stop"])}),
+)
+EXTRAS = st.sampled_from([{"add_timestamps": True}, {"speed": 2}, {"speed": 99}, {"speed": "fast"}, {"volume": -1}, 7])
+CHOICES = st.sampled_from([{"voice": "v"}, {"voice": "nobody"}, {"voice": 7}, {"language": "tlh"}, None])
+RATES = st.sampled_from([48_000, "48000", 12_345, 2**64, "fast"])
+LIVEKIT_COMMANDS = st.one_of(
+    st.fixed_dictionaries({"type": st.just("input_transcript"), "transcript": TEXTS}),
+    st.fixed_dictionaries(
+        {"type": st.just("input_transcript"), "transcript": TEXTS},
+        optional={"extra": EXTRAS, "generation_config": CHOICES},
+    ),
+    st.fixed_dictionaries({"type": st.sampled_from(["session.flush", "session.flush", "input_transcript"])}),
+    st.fixed_dictionaries({"type": st.just("session.create")}, optional={"sample_rate": RATES, "extra": EXTRAS}),
 )
 JUNK = st.one_of(
     st.dictionaries(st.sampled_from(["type", "text", "transcript", "context_id", "cancel"]), ANYTHING).map(json.dumps),
@@ -61,30 +82,43 @@ MESSAGES = {
     "cartesia": INPUTS.map(json.dumps),
     "deepgram": COMMANDS.map(json.dumps),
     "flux": FLUX_COMMANDS.map(json.dumps),
+    "jambonz": JAMBONZ_COMMANDS.map(json.dumps),
+    "livekit": LIVEKIT_COMMANDS.map(json.dumps),
 }
-EVENTS = {"chunk", "timestamps", "flush_done", "done", "error"}
-ANSWERS = {"Metadata", "Flushed", "Cleared", "Warning", "Error"}
+RATE = {"sample_rate": "48000"}
+DIALECTS: dict[str, Callable[[], Dialect]] = {
+    "cartesia": lambda: CartesiaDialect("r"),
+    "deepgram": lambda: DeepgramDialect(RATE, "r", "starter"),
+    "flux": lambda: FluxDialect(RATE, "r", "starter"),
+    "jambonz": lambda: JambonzDialect(RATE),
+    "livekit": lambda: InferenceDialect("r"),
+}
 FLUX_ANSWERS = {"Connected", "SpeechStarted", "Flushed", "SpeechMetadata", "SpeechInterrupted", "Warning", "Error"}
-FLUX_ANSWERS |= {"ConfigureSuccess", "ConfigureFailure"}
+FLUX_ANSWERS |= {"ConfigureSuccess", "ConfigureFailure", "SessionMetadata"}
+ANSWERS = {
+    "cartesia": {"chunk", "timestamps", "flush_done", "done", "error"},
+    "deepgram": {"Metadata", "Flushed", "Cleared", "Warning", "Error"},
+    "flux": FLUX_ANSWERS,
+    "jambonz": {"connect", "error"},
+    "livekit": {"session.created", "output_audio", "output_alignment", "done", "error"},
+}
+FLUSHES = {"deepgram": "Flush", "flux": "Flush", "jambonz": "flush", "livekit": "session.flush"}
+FLUSH_ANSWERS = {"deepgram": ("Flushed", "Error"), "livekit": ("done", "error")}
 
 
 class Connection:
     """A dialect over a session, with an engine that speaks a segment at a time."""
 
     def __init__(self, name: str, is_full: bool) -> None:
-        self.cartesia = CartesiaDialect("r") if name == "cartesia" else None
-        self.deepgram = DeepgramDialect({"sample_rate": "48000"}, "r", "starter") if name == "deepgram" else None
-        self.flux = FluxDialect({"sample_rate": "48000"}, "r", "starter") if name == "flux" else None
-        made = self.cartesia or self.deepgram or self.flux
-        assert made is not None
-        self.dialect: Dialect = made
+        self.name, self.dialect = name, DIALECTS[name]()
+        habits = self.dialect.habits
         config = session_config(
             max_contexts=3,
             max_text_chars=80,
             resume_window_s=0,
             max_consecutive_errors=10**6,
-            in_turn=made.habits.in_turn,
-            refusals_are_final=made.habits.refusals_are_final,
+            in_turn=habits.in_turn,
+            refusals_are_final=habits.refusals_are_final,
         )
         self.is_full = is_full
         self.driver = Driver(config, refuse=lambda: Overloaded("full") if self.is_full else None)
@@ -108,8 +142,8 @@ class Connection:
         else:
             self._hear(step)
         self._follow()
-        if self.cartesia is not None:
-            assert set(self.cartesia._contexts) == set(self.driver.session._contexts.open)
+        if isinstance(self.dialect, CartesiaDialect):
+            assert set(self.dialect._contexts) == set(self.driver.session._contexts.open)
 
     def _hear(self, frame: str | bytes) -> None:
         try:
@@ -118,7 +152,7 @@ class Connection:
             self.driver.session.reject(error, self.driver.now)
             self._tell(self.driver.drain())
             return
-        if self.deepgram is not None and json.loads(frame)["type"] == "Flush":
+        if self.name in FLUSHES and json.loads(frame)["type"] == FLUSHES[self.name]:
             self.num_flushes += 1
         for message in messages:
             self._tell(self.driver.receive(message))
@@ -144,30 +178,34 @@ class Connection:
         for message in messages:
             for frame in self.dialect.serialize(message):
                 if isinstance(frame, bytes):
-                    assert self.cartesia is None
+                    assert self.name not in ("cartesia", "livekit")
                 else:
                     frame.encode()
                     self._check(json.loads(frame))
 
     def _check(self, answer: dict[str, Any]) -> None:
         self.told[answer["type"]] += 1
-        assert answer["type"] in (EVENTS if self.cartesia else ANSWERS if self.deepgram else FLUX_ANSWERS)
+        assert answer["type"] in ANSWERS[self.name]
         if (context_id := answer.get("context_id")) is not None:
             # Text for a context that is done is a mistake, of which the client is told once.
             assert self.ends.get(context_id) is None or (self.ends[context_id], answer["type"]) == ("done", "error")
             if answer["type"] in ("done", "error"):
                 self.ends[context_id] = answer["type"]
-        if self.cartesia is not None:
+        if self.name == "cartesia":
             assert answer["done"] is (answer["type"] == "done")
+
+    @property
+    def is_closed(self) -> bool:
+        return self.driver.session.state is SessionState.CLOSED
 
     def end(self) -> None:
         """What is open is spoken to its end; then the socket goes."""
         self.is_full = False
-        if self.cartesia is None:
-            self._hear('{"type":"Flush"}')
-        else:
+        if self.name == "cartesia":
             for context_id in list(self.driver.session._contexts.open):
                 self._hear(json.dumps({"context_id": context_id, "transcript": "", "continue": False}))
+        elif not self.is_closed:
+            self._hear(json.dumps({"type": FLUSHES[self.name]}))
         for _ in range(400):
             self._follow()
             for key in list(self.engine):
@@ -176,22 +214,28 @@ class Connection:
                 break
             self._tell(self.driver.wait(1))
         assert not self.driver.session._contexts.open
-        if self.deepgram is not None:
-            # Each flush has one answer, unless a `Clear` took it.
-            assert self.told["Flushed"] <= self.num_flushes
-            assert self.told["Cleared"] or self.told["Flushed"] + self.told["Error"] >= self.num_flushes
-        elif self.flux is not None:
-            # Each turn that began has ended, unless it waited behind one that was interrupted.
-            ended = self.told["SpeechMetadata"] + self.told["SpeechInterrupted"]
-            assert self.told["SpeechStarted"] <= ended
-            assert self.flux._active is None
-            assert not self.flux._replies
-        else:
-            assert self.cartesia is not None
-            assert not self.cartesia._contexts
+        if not self.is_closed:
+            self._check_turns()
         self.driver.session.connection_lost(self.driver.now, clean=True)
         self._follow()
         assert not self.engine
+
+    def _check_turns(self) -> None:
+        if self.name in FLUSH_ANSWERS:
+            # Each flush has one answer, unless a `Clear` took it.
+            done, error = FLUSH_ANSWERS[self.name]
+            assert self.told[done] <= self.num_flushes
+            assert self.told["Cleared"] or self.told[done] + self.told[error] >= self.num_flushes
+        if isinstance(self.dialect, FluxDialect):
+            # Each turn that began has ended, unless it waited behind one that was interrupted.
+            ended = self.told["SpeechMetadata"] + self.told["SpeechInterrupted"]
+            assert self.told["SpeechStarted"] <= ended
+            assert self.dialect._active is None
+            assert not self.dialect._replies
+        elif isinstance(self.dialect, CartesiaDialect):
+            assert not self.dialect._contexts
+        elif isinstance(self.dialect, InferenceDialect):
+            assert not self.dialect._times
 
 
 STEPS = ["said"] * 30 + ["speak"] * 12 + ["wait", "wait", "fail", "fill", "junk", "junk"]
@@ -199,7 +243,7 @@ STEPS = ["said"] * 30 + ["speak"] * 12 + ["wait", "wait", "fail", "fill", "junk"
 
 @st.composite
 def conversations(draw: st.DrawFn) -> tuple[str, list[str | bytes]]:
-    name = draw(st.sampled_from(["cartesia", "deepgram", "flux"]))
+    name = draw(st.sampled_from(list(DIALECTS)))
     kinds = draw(st.lists(st.sampled_from(STEPS), min_size=15, max_size=40))
     said = {"said": MESSAGES[name], "junk": JUNK}
     return name, [draw(said[kind]) if kind in said else kind for kind in kinds]
@@ -208,6 +252,8 @@ def conversations(draw: st.DrawFn) -> tuple[str, list[str | bytes]]:
 def run(name: str, steps: list[str | bytes]) -> None:
     connection = Connection(name, is_full=False)
     for step in steps:
+        if connection.is_closed:
+            break
         connection.take(step)
     connection.end()
 
@@ -215,7 +261,7 @@ def run(name: str, steps: list[str | bytes]) -> None:
 HASTE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 
 
-@settings(max_examples=35, **HASTE)
+@settings(max_examples=60, **HASTE)
 @given(conversations())
 def test_whatever_is_said_is_answered_and_leaves_nothing(conversation: tuple[str, list[str | bytes]]) -> None:
     run(*conversation)
@@ -226,7 +272,7 @@ def test_whatever_is_said_at_length() -> None:
     """To each dialect 5,000 messages and more."""
     num_said: Counter[str] = Counter()
 
-    @settings(max_examples=1500, **HASTE)
+    @settings(max_examples=2500, **HASTE)
     @given(conversations())
     def converse(conversation: tuple[str, list[str | bytes]]) -> None:
         name, steps = conversation
