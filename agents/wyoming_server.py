@@ -83,12 +83,13 @@ class SpeechHandler(AsyncEventHandler):
         audio = AudioFormat("pcm_s16le", RATE_HZ)
         session = await connect(self._url, api_key=self._api_key, playback="consumed").__aenter__()
         try:
-            self._context = session.speak(voice=voice.get("name"), audio=audio, params=params)
+            self._context = context = session.speak(voice=voice.get("name"), audio=audio, params=params)
         except BaseException:
             await session.close()
             raise
-        self._playing = asyncio.create_task(self._play(session, self._context, is_streamed))
-        return self._context
+        self._playing = asyncio.create_task(self._play(session, context, is_streamed))
+        await asyncio.sleep(0)  # a task that is cancelled before its first step would not close the session
+        return context
 
     async def _end(self) -> None:
         if (context := self._context) is not None:

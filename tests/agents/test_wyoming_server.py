@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import itertools
+import json
+import logging
+import socket
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from server_environment import ROOT
-from vendor_gateways import API_KEY, running_gateway, until_working, with_key
+from vendor_gateways import API_KEY, gateway_figure, running_gateway, until_figure, until_working, with_key
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.client import AsyncTcpClient
 from wyoming.error import Error
@@ -36,18 +41,24 @@ LAST_BYTES = 2.4 * 48_000  # of the speech of TOKENS at least
 
 
 @contextlib.asynccontextmanager
-async def connected(url: str, api_key: str | None = None) -> AsyncIterator[AsyncTcpClient]:
-    """A client of a server on a free port."""
+async def serving(url: str, api_key: str | None = None) -> AsyncIterator[tuple[AsyncTcpServer, int]]:
+    """A server on a free port, and the port."""
     server = AsyncTcpServer("127.0.0.1", 0)
     tts_url = url.replace("http", "ws", 1)
     await server.start(lambda *streams: SpeechHandler(*streams, url=tts_url, api_key=api_key))
     assert server._server is not None
     try:
-        async with AsyncTcpClient("127.0.0.1", server._server.sockets[0].getsockname()[1]) as client:
-            yield client
+        yield server, server._server.sockets[0].getsockname()[1]
     finally:
         server._server.close()
         await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, api_key: str | None = None) -> AsyncIterator[AsyncTcpClient]:
+    """A client of a server of its own."""
+    async with serving(url, api_key) as (_, port), AsyncTcpClient("127.0.0.1", port) as client:
+        yield client
 
 
 async def until(client: AsyncTcpClient, last: type[Any]) -> list[Event]:
@@ -140,6 +151,111 @@ async def test_what_is_no_event_closes_the_connection(fake_gateway: str, line: b
         client._writer.write(line)
         client._writer.write_eof()
         assert await asyncio.wait_for(client.read_event(), 60) is None
+
+
+# ---- hostile clients -------------------------------------------------------------------------------------------------
+
+START, STOP = b'{"type":"synthesize-start"}\n', b'{"type":"synthesize-stop"}\n'
+CHUNK = b'{"type":"synthesize-chunk","data":{"text":"Hello there, this is a turn. "}}\n'
+WHOLE = b'{"type":"synthesize","data":{"text":"Hello there. "}}\n'
+
+
+@contextlib.asynccontextmanager
+async def beside_an_honest_client(url: str, caplog: pytest.LogCaptureFixture) -> AsyncIterator[int]:
+    """Port of a server that speaks to another client before and after. The attacker leaves nothing behind."""
+    async with serving(url) as (server, port), AsyncTcpClient("127.0.0.1", port) as honest:
+        await honest.write_event(SynthesizeStart().event())
+        await honest.write_event(SynthesizeChunk("Hello there, this is spoken already. And ").event())
+        await until(honest, AudioChunk)
+        yield port
+        await honest.write_event(SynthesizeChunk("this is the rest of it.").event())
+        await honest.write_event(SynthesizeStop().event())
+        assert AudioChunk.is_type((await until(honest, SynthesizeStopped))[-3].type)
+        async with asyncio.timeout(60):
+            while len(server._handlers) > 1:
+                await asyncio.sleep(0.02)
+    await until_working(url, False, 60)
+    assert until_figure(url, "sessions", 0, 60) == 0
+    gc.collect()  # a task whose exception is not retrieved is logged then
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def answers(port: int, sent: bytes, ends: bool = True) -> list[Event]:
+    """Send bytes, then the end unless the server has to close by itself; return its events up to its close."""
+    events: list[Event] = []
+    async with AsyncTcpClient("127.0.0.1", port) as client:
+        assert client._writer is not None
+        assert client._reader is not None
+        client._writer.write(sent)
+        if ends:
+            client._writer.write_eof()
+        with contextlib.suppress(ConnectionError):
+            while (event := await asyncio.wait_for(client.read_event(), 60)) is not None:
+                events.append(event)
+    return events
+
+
+async def test_events_out_of_order(fake_gateway: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with beside_an_honest_client(fake_gateway, caplog) as port:
+        for order in itertools.product((START, CHUNK, STOP, WHOLE), repeat=3):
+            await answers(port, b"".join(order))
+
+
+@pytest.mark.parametrize("text", ["\x00\x01\x1b[31m", "\u202e\u200b", "\u4f60\u597d", "\ud800", "..."])
+async def test_a_text_of_no_letters_ends(fake_gateway: str, caplog: pytest.LogCaptureFixture, text: str) -> None:
+    line = json.dumps({"type": "synthesize", "data": {"text": text}}).encode() + b"\n"
+    async with beside_an_honest_client(fake_gateway, caplog) as port, AsyncTcpClient("127.0.0.1", port) as client:
+        assert client._writer is not None
+        client._writer.write(line)
+        assert not [event for event in await until(client, AudioStop) if Error.is_type(event.type)]
+
+
+@pytest.mark.parametrize("reads", [False, True])
+async def test_a_client_that_hangs_up_at_any_point(
+    fake_gateway: str, caplog: pytest.LogCaptureFixture, reads: bool
+) -> None:
+    sent = (START, CHUNK * 20, STOP, WHOLE, WHOLE, START)
+    async with beside_an_honest_client(fake_gateway, caplog) as port:
+        for num_sent in range(1, len(sent) + 1):
+            async with unread(port, b"".join(sent[:num_sent])) as reader:
+                if reads:
+                    await asyncio.wait_for(reader.read(1), 60)
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [b'{"type":"describe"}\n' * 5000, WHOLE * 500, START * 500, START + CHUNK * 5000],
+    ids=lambda data: data[9:20],
+)
+async def test_a_flood_that_is_not_read(fake_gateway: str, caplog: pytest.LogCaptureFixture, flood: bytes) -> None:
+    async with beside_an_honest_client(fake_gateway, caplog) as port, unread(port, flood) as reader:
+        await asyncio.wait_for(reader.read(1), 60)
+
+
+async def test_speech_that_is_never_read_is_not_made(fake_gateway: str, caplog: pytest.LogCaptureFixture) -> None:
+    line = json.dumps({"type": "synthesize", "data": {"text": LONG * 40}}).encode() + b"\n"
+    before = made = last = gateway_figure(fake_gateway, "audio_seconds_total")
+    async with beside_an_honest_client(fake_gateway, caplog) as port, unread(port, line):
+        async with asyncio.timeout(60):
+            while made == before or made != last:
+                last = made
+                await asyncio.sleep(1)
+                made = await asyncio.to_thread(gateway_figure, fake_gateway, "audio_seconds_total")
+    assert made - before < 600  # of 1100 s, what fits into buffers
+
+
+@contextlib.asynccontextmanager
+async def unread(port: int, sent: bytes) -> AsyncIterator[asyncio.StreamReader]:
+    """A connection with a small buffer for what it does not read. It ends with a reset."""
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    peer.connect(("127.0.0.1", port))
+    reader, writer = await asyncio.open_connection(sock=peer, limit=1024)
+    writer.write(sent)
+    try:
+        yield reader
+    finally:
+        writer.transport.abort()
 
 
 async def test_the_key_is_the_servers() -> None:
