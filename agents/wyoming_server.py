@@ -11,7 +11,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 from realtime_tts_client import AudioFormat, Context, RealtimeTTSError, Session, connect
@@ -23,8 +23,22 @@ from wyoming.server import AsyncEventHandler, AsyncServer
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeStopped
 
 RATE_HZ = 24_000
+_MAX_PART_BYTES = 256 * 1024  # of an event: the longest text and more
 _MADE_BY = Attribution("realtime-tts", "")
 _FORMAT = {"rate": RATE_HZ, "width": 2, "channels": 1}
+
+
+class _BoundedReader:
+    """Reader of a connection, without parts of events that are too large: they would be collected in memory."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self.readline, self.feed_eof = reader.readline, reader.feed_eof
+
+    async def readexactly(self, num_bytes: int) -> bytes:
+        if num_bytes > _MAX_PART_BYTES:
+            raise ValueError(f"a part of an event has at most {_MAX_PART_BYTES} bytes, got {num_bytes}")
+        return await self._reader.readexactly(num_bytes)
 
 
 class SpeechHandler(AsyncEventHandler):
@@ -34,15 +48,15 @@ class SpeechHandler(AsyncEventHandler):
         url, api_key: the realtime-tts server (`ws://…`) and its key, or None.
     """
 
-    def __init__(self, *streams: Any, url: str, api_key: str | None) -> None:
-        super().__init__(*streams)
+    def __init__(self, reader: Any, writer: asyncio.StreamWriter, *, url: str, api_key: str | None) -> None:
+        super().__init__(cast(asyncio.StreamReader, _BoundedReader(reader)), writer)
         self._url, self._api_key = url, api_key
         self._context: Context | None = None  # takes text
         self._playing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Serve the connection until it is closed, or carries what is no event."""
-        with contextlib.suppress(ConnectionError, EOFError, KeyError, TypeError, ValueError):
+        with contextlib.suppress(ConnectionError, EOFError, KeyError, RecursionError, TypeError, ValueError):
             await super().run()
         self.writer.transport.abort()  # what is left in its buffer has no reader
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
+import psutil
 import pytest
 from server_environment import ROOT
 from vendor_gateways import API_KEY, gateway_figure, running_gateway, until_figure, until_working, with_key
@@ -43,7 +44,8 @@ LAST_BYTES = 2.4 * 48_000  # of the speech of TOKENS at least
 @contextlib.asynccontextmanager
 async def serving(url: str, api_key: str | None = None) -> AsyncIterator[tuple[AsyncTcpServer, int]]:
     """A server on a free port, and the port."""
-    server = AsyncTcpServer("127.0.0.1", 0)
+    process = psutil.Process()
+    num_files, server = process.num_fds(), AsyncTcpServer("127.0.0.1", 0)
     tts_url = url.replace("http", "ws", 1)
     await server.start(lambda *streams: SpeechHandler(*streams, url=tts_url, api_key=api_key))
     assert server._server is not None
@@ -52,6 +54,9 @@ async def serving(url: str, api_key: str | None = None) -> AsyncIterator[tuple[A
     finally:
         server._server.close()
         await server.stop()
+        async with asyncio.timeout(60):
+            while process.num_fds() > num_files:  # connections to the speech server whose last bytes are on their way
+                await asyncio.sleep(0.02)
 
 
 @contextlib.asynccontextmanager
@@ -155,9 +160,11 @@ async def test_what_is_no_event_closes_the_connection(fake_gateway: str, line: b
 
 # ---- hostile clients -------------------------------------------------------------------------------------------------
 
+HUGE, DEEP = "1" + "0" * 400, "[" * 20_000
 START, STOP = b'{"type":"synthesize-start"}\n', b'{"type":"synthesize-stop"}\n'
 CHUNK = b'{"type":"synthesize-chunk","data":{"text":"Hello there, this is a turn. "}}\n'
 WHOLE = b'{"type":"synthesize","data":{"text":"Hello there. "}}\n'
+WRONG = ("7", HUGE, "1.5", "-1", "true", "null", "[]", "{}", '"x"', '"\\ud800"', "NaN", DEEP)
 
 
 @contextlib.asynccontextmanager
@@ -193,6 +200,35 @@ async def answers(port: int, sent: bytes, ends: bool = True) -> list[Event]:
             while (event := await asyncio.wait_for(client.read_event(), 60)) is not None:
                 events.append(event)
     return events
+
+
+@pytest.mark.parametrize("kind", ["describe", "synthesize", "synthesize-start", "synthesize-chunk"])
+async def test_events_with_members_of_wrong_types(
+    fake_gateway: str, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    before = START if kind == "synthesize-chunk" else b""
+    heads = [f'{{"type":"{kind}",{member}' for member in ('"data":', '"data_length":', '"payload_length":')]
+    heads += [
+        f'{{"type":"{kind}","data":{{{member}'
+        for member in ('"text":', '"text":"Hi.","text_format":', '"text":"Hi.","voice":')
+    ]
+    heads += [f'{{"type":"{kind}","data":{{"text":"Hi.","voice":{{"{name}":' for name in ("name", "language")]
+    async with beside_an_honest_client(fake_gateway, caplog) as port:
+        for head in heads:
+            for wrong in WRONG:
+                line = (head + wrong + "}" * head.count("{") + "\n").encode()
+                await answers(port, before + line)
+
+
+@pytest.mark.parametrize("member", ["data_length", "payload_length"])
+async def test_an_event_that_is_too_large_closes_the_connection(
+    fake_gateway: str, caplog: pytest.LogCaptureFixture, member: str
+) -> None:
+    async with beside_an_honest_client(fake_gateway, caplog) as port:
+        for length in (str(2**24), str(2**64), HUGE):
+            assert await answers(port, f'{{"type":"describe","{member}":{length}}}\n'.encode(), ends=False) == []
+        nested = DEEP.encode()
+        await answers(port, b'{"type":"describe","data_length":%d}\n%b' % (len(nested), nested), ends=False)
 
 
 async def test_events_out_of_order(fake_gateway: str, caplog: pytest.LogCaptureFixture) -> None:
