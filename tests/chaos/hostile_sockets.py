@@ -175,6 +175,38 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
+# Small messages of other services' addresses, each without end and without reading an answer.
+FLOODS: dict[str, tuple[str, ...]] = {
+    "/v2/speak": (
+        '{"type":"Speak","text":"a"}',
+        '{"type":"Flush"}',
+        '{"type":"Interrupt","playback_offset":{"value":1e300}}',
+        '{"type":"Configure"}',
+    ),
+    "/v1/jambonz": ('{"type":"stream","text":"a"}', '{"type":"flush"}'),
+    "/v1/tts": (
+        '{"type":"input_transcript","transcript":"a","extra":{"add_timestamps":true}}',
+        '{"type":"session.flush"}',
+        '{"type":"session.create"}',
+    ),
+}
+
+
+def flood(messages: tuple[str, ...]) -> Attack:
+    """One message at a time over and over, and then the next one on a new connection: each has limits of its own."""
+    turns = itertools.cycle([*((message,) for message in messages), messages])
+
+    async def attack(hostile: HostileSocket) -> None:
+        frames = [Frame(Opcode.TEXT, message.encode()) for message in next(turns)]
+        while True:
+            await hostile.write(*frames * BATCH)
+
+    return attack
+
+
+ATTACKS |= {path: flood(messages) for path, messages in FLOODS.items()}
+
+
 async def attack_until(url: str, attack: Attack, end: float) -> int:
     """One hostile: it comes back whenever it is thrown out. Returns how often it connected."""
     num_connections = 0

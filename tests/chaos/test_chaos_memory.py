@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hostile_sockets import ATTACKS, attack_until
+from hostile_sockets import ATTACKS, FLOODS, attack_until
 from stream_client import open_stream
 
 SCRIPT = Path(__file__).resolve().parents[1] / "support" / "serve_fake.py"
@@ -71,7 +71,8 @@ async def speaks(url: str) -> None:
 async def peak_under_attack(gateway: Gateway, name: str, num_sockets: int, seconds: float) -> int:
     """The most memory that the gateway used meanwhile."""
     end = time.monotonic() + seconds
-    hostiles = [asyncio.create_task(attack_until(gateway.url, ATTACKS[name], end)) for _ in range(num_sockets)]
+    url = gateway.url.replace("/v1/stream", name) if name in FLOODS else gateway.url
+    hostiles = [asyncio.create_task(attack_until(url, ATTACKS[name], end)) for _ in range(num_sockets)]
     peak = gateway.memory()
     while not all(hostile.done() for hostile in hostiles):
         await asyncio.sleep(0.1)
