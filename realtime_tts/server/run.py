@@ -309,6 +309,7 @@ def _bind(host: str, port: int, field: str) -> socket.socket:
             raise
     except OSError as error:
         option = field.replace("_", "-")
-        hint = f"; another server may run there: choose another --{option}" if error.errno == errno.EADDRINUSE else ""
+        taken = error.errno == errno.EADDRINUSE
+        hint = f"; another server may run there: stop it, or choose another --{option}" if taken else ""
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}{hint}", field=field) from error
     return listener

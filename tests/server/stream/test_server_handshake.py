@@ -207,5 +207,8 @@ def test_a_model_that_cannot_be_loaded_ends_the_server() -> None:
 
 def test_a_taken_port_is_a_config_error(shared_gateway: GatewayHarness) -> None:
     port = int(shared_gateway.url.rpartition(":")[2])
-    with pytest.raises(ConfigError, match=f"127.0.0.1:{port}.* choose another --port"), GatewayHarness(port=port):
+    with (
+        pytest.raises(ConfigError, match=f"127.0.0.1:{port}.* stop it, or choose another --port"),
+        GatewayHarness(port=port),
+    ):
         pass
