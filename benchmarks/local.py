@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import InvalidStatus
 
 from realtime_tts.bench.native_stream import open_stream, speak
 from realtime_tts.bench.report import write_json
@@ -31,8 +29,6 @@ from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.texts import LONG_TEXT, SENTENCES
 
 FRAME_MS = 20
-PRE_BUFFERS_MS = (0, 100, 200)
-NUM_TRIES, RETRY_S = 60, 1.0  # of a connection that a busy server refuses
 
 
 def import_cost() -> dict[str, float]:
@@ -46,33 +42,20 @@ def import_cost() -> dict[str, float]:
     return {"import_s": statistics.median(v[0] for v in values), "imports_torch": values[0][1]}
 
 
-async def admitted(url: str) -> ClientConnection:
-    """Open a stream. A server that is still late after the scenario before refuses it for a while."""
-    for _ in range(NUM_TRIES - 1):
-        try:
-            return await open_stream(url)
-        except InvalidStatus:
-            await asyncio.sleep(RETRY_S)
-    return await open_stream(url)
-
-
 async def single_stream(url: str) -> list[Heard]:
     """The sentences one after another on one connection."""
-    socket = await admitted(url)
+    socket = await open_stream(url)
     results = [await speak(socket, f"one-{i}", text) for i, text in enumerate(tqdm(SENTENCES, desc="one stream"))]
     await socket.close()
     return results
 
 
-async def parallel_streams(url: str, num_streams: int) -> list[Heard | None]:
-    """Long texts, started 300 ms apart, each on a connection of its own. None: refused, because the machine is late."""
+async def parallel_streams(url: str, num_streams: int) -> list[Heard]:
+    """Long texts, started 300 ms apart, each on a connection of its own."""
 
-    async def one(index: int) -> Heard | None:
+    async def one(index: int) -> Heard:
         await asyncio.sleep(0.3 * index)
-        try:
-            socket = await open_stream(url)
-        except InvalidStatus:
-            return None
+        socket = await open_stream(url)
         try:
             return await speak(socket, f"many-{index}", LONG_TEXT)
         finally:
@@ -81,34 +64,10 @@ async def parallel_streams(url: str, num_streams: int) -> list[Heard | None]:
     return list(await asyncio.gather(*(one(i) for i in range(num_streams))))
 
 
-def parallel_row(streams: list[Heard | None]) -> dict[str, float]:
-    """Return the number of refused streams, and the figures of the others if there are any."""
-    spoken = [stream for stream in streams if stream is not None and stream.chunks]
-    row: dict[str, float] = {"refused": len(streams) - len(spoken)}
-    if spoken:
-        for buffer_ms in PRE_BUFFERS_MS:
-            stalls = [stream.playback(buffer_ms / 1000).num_stalls for stream in spoken]
-            row[f"stalled_at_{buffer_ms}_ms"] = sum(number > 0 for number in stalls)
-        row["longest_stall_ms"] = max(stream.playback(0.0).longest_stall_s for stream in spoken) * 1000
-        row["first_packet_ms_max"] = max(1000 * stream.first_s for stream in spoken)
-    return row
-
-
-def described(row: dict[str, float]) -> str:
-    """Return a row of `parallel_row` as text."""
-    parts = []
-    if "longest_stall_ms" in row:
-        stalled = ", ".join(f"{row[f'stalled_at_{buffer_ms}_ms']} with {buffer_ms} ms" for buffer_ms in PRE_BUFFERS_MS)
-        parts.append(f"{stalled} of pre-buffer; longest {row['longest_stall_ms']:.0f} ms")
-    if row["refused"]:
-        parts.append(f"{row['refused']} refused")
-    return "; ".join(parts)
-
-
 async def barge_ins(url: str, count: int) -> list[dict[str, float]]:
     """Cancel in mid-speech: how long packets still arrive, and when the cancel is acknowledged."""
     results = []
-    socket = await admitted(url)
+    socket = await open_stream(url)
     for i in tqdm(range(count), desc="barge-in"):
         spoken = await speak(socket, f"cut-{i}", LONG_TEXT, cancel_after_s=0.9 + 0.13 * i)
         assert spoken.cancelled_at_s is not None
@@ -120,7 +79,7 @@ async def barge_ins(url: str, count: int) -> list[dict[str, float]]:
 
 async def crash(url: str, server: RunningServer) -> dict[str, float]:
     """Kill the workers in mid-speech: until the client is told, ms, and until the server is ready again, s."""
-    socket = await admitted(url)
+    socket = await open_stream(url)
     speaking = asyncio.create_task(speak(socket, "crash", LONG_TEXT))
     await asyncio.sleep(1.0)
     for pid in server.worker_pids:
@@ -169,7 +128,14 @@ def measure(num_parallel: int) -> dict[str, Any]:
         report["first_packet_ms"] = {"p50": statistics.median(firsts), "max": firsts[-1]}
         report["parallel"] = {}
         for count in range(1, num_parallel + 1):
-            report["parallel"][count] = parallel_row(asyncio.run(parallel_streams(server.stream_url, count)))
+            spoken = asyncio.run(parallel_streams(server.stream_url, count))
+            report["parallel"][count] = {
+                f"stalled_at_{int(buffer * 1000)}_ms": sum(s.playback(buffer).num_stalls > 0 for s in spoken)
+                for buffer in (0.0, 0.1, 0.2)
+            } | {
+                "longest_stall_ms": max(s.playback(0.0).longest_stall_s for s in spoken) * 1000,
+                "first_packet_ms_max": max(1000 * s.first_s for s in spoken),
+            }
         report["barge_in"] = asyncio.run(barge_ins(server.stream_url, 6))
         report["loaded_memory_mib"] = memory_mib(server)
         report["crash"] = asyncio.run(crash(server.stream_url, server))
@@ -187,7 +153,8 @@ def print_report(report: dict[str, Any]) -> None:
         ("first packet", f"p50 {first['p50']:.0f} ms, max {first['max']:.0f} ms"),
     ]
     for count, row in report["parallel"].items():
-        rows.append((f"{count} streams, stalled", described(row)))
+        stalled = ", ".join(f"{row[f'stalled_at_{b}_ms']} with {b} ms" for b in (0, 100, 200))
+        rows.append((f"{count} streams, stalled", f"{stalled} of pre-buffer; longest {row['longest_stall_ms']:.0f} ms"))
     last = max(r["last_packet_ms"] for r in report["barge_in"])
     rows.append(("cancel → last packet", f"max {last:.1f} ms = {last / FRAME_MS:.2f} frames"))
     rows.append(("cancel → acknowledged", f"max {max(r['acknowledged_ms'] for r in report['barge_in']):.1f} ms"))
