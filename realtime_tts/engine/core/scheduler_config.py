@@ -45,7 +45,7 @@ class SchedulerConfig:
     excess_slack_s: float = 5.0
     priority_step_s: float = 0.1
     full_streams: int = 1 << 30
-    begin_chars: int = 12
+    begin_chars: int = 8
     look_ahead_chars: int = 14
     chars_per_s: float = 15.0
     open_lead_patches: int = 2
