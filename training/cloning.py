@@ -30,7 +30,7 @@ from training.speech_metrics import Samples, pitch
 from training.teacher import AudioChunk
 
 REFERENCE_S = 5.0
-MIN_COMPARED = 2  # recordings of a speaker beside the reference
+MIN_COMPARED = 2  # recordings of a speaker beside the reference, and speakers
 
 Recordings = list[tuple[str, Samples]]  # text, samples at 24 kHz
 
@@ -113,6 +113,8 @@ def main() -> None:
         cloned = clone(loaded, reference, [text for text, _ in others])
         own = [at_rate(samples, SAMPLE_RATE_HZ, RATE_HZ) for _, samples in others]
         found.append(compare(embed, own, [at_rate(each, loaded.config.sample_rate, RATE_HZ) for each in cloned]))
+    if len(found) < MIN_COMPARED:
+        parser.error(f"{args.audio} has too few speakers with enough recordings")
     print(summary(found))
 
 
