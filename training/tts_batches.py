@@ -23,6 +23,10 @@ from training.starter_config import LETTER_IDS, VOICE_IDS
 
 NUM_VOICES = len(VOICES)
 MAX_POSITIONS = 448
+_SPACE = LETTER_IDS[" "]
+_MARKS = [LETTER_IDS[mark] for mark in ",.?!"]
+# Serving begins an open text with 8 characters and speaks up to 14 before its end; its position may be late.
+_BEGIN_CHARS, _OPEN_AHEAD = 8, 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class Conditioning:
     reference: float = 0.25
     pseudo_reference: float = 0.95  # of a pseudo-speaker, which has no token
     prompt: float = 0.25
+    open_text: float = 0.35  # of the texts of three words or more: still being written, only the first words are known
     min_reference_patches: int = 4
     max_reference_patches: int = 20
 
@@ -42,12 +47,14 @@ class Row:
     """One sequence: token of each position (0: audio), patch index of each position (-1: text), first predicted one.
 
     spoken: for each predicted patch the position of the character that is spoken in its middle, -1 if unknown.
+    is_open: the text goes on, so that the last patch is not the end of speech.
     """
 
     tokens: list[int]
     patches: NDArray[np.int64]
     first_target: int
     spoken: NDArray[np.int64]
+    is_open: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -147,6 +154,9 @@ class RowMaker:
             patches += [np.array([-1]), reference, np.array([-1])]
         text, audio, first_char = corpus.text(utterance), self._patches_of(utterance), len(tokens)
         spoken = self._spoken_at(utterance, first_char)
+        known = self._known_part(text, spoken - first_char) if self.rng.random() < draw.open_text else None
+        if known is not None:
+            text, audio, spoken = text[: known[0]], audio[: known[1]], spoken[: known[1]]
         if self.rng.random() < draw.prompt:
             prompt = self._other(speaker, utterance)
             prompt_text, prompt_audio = corpus.text(prompt), self._patches_of(prompt)
@@ -155,13 +165,31 @@ class RowMaker:
                 # the prompt's own patches are predicted too: it is as good an utterance as the other
                 text = np.concatenate([prompt_text, [LETTER_IDS[" "]], text])
                 audio = np.concatenate([prompt_audio, audio])
-                own = self._spoken_at(utterance, first_char + len(prompt_text) + 1)
+                own = np.where(spoken < 0, -1, spoken + len(prompt_text) + 1)
                 spoken = np.concatenate([self._spoken_at(prompt, first_char), own])
         tokens += [*text.tolist(), AUDIO_START]
         first_target = len(tokens)
         tokens += [0] * len(audio)
         patches += [np.full(len(text) + 1, -1), audio]
-        return Row(tokens, np.concatenate(patches), first_target, spoken)
+        return Row(tokens, np.concatenate(patches), first_target, spoken, known is not None)
+
+    def _known_part(self, text: NDArray[np.uint8], spoken: NDArray[np.int64]) -> tuple[int, int] | None:
+        """Draw where a text is cut that is still being written: numbers of its characters and of the patches that
+        serving makes then. None if it is too short or its word times are unknown.
+
+        The known part ends with a word, whose mark is not known yet; half the time with one of the first that serving
+        begins with.
+        """
+        if spoken.min() < 0:
+            return None
+        ends = np.flatnonzero(text == _SPACE)[1:]
+        ends = ends - np.isin(text[ends - 1], _MARKS)
+        ends = ends[ends >= _BEGIN_CHARS]
+        if not len(ends):
+            return None
+        end = int(ends[self.rng.integers(min(3, len(ends)) if self.rng.random() < 0.5 else len(ends))])
+        # The first patch needs no more text than this, later ones need some in front of the patch before them.
+        return end, 1 + int(np.searchsorted(spoken[:-1], end - _OPEN_AHEAD, side="right"))
 
     def _spoken_at(self, utterance: int, first_char: int) -> NDArray[np.int64]:
         """For each patch the position of its character, in a row where the text begins at `first_char`."""
@@ -212,7 +240,7 @@ def collate(rows: list[Row], shape: BatchShape) -> Batch:
     predicted, spoken = [], []
     for start, row in zip(starts, rows, strict=False):
         end = start + len(row.tokens)
-        tokens[start:end], patches[start:end], last[end - 1] = row.tokens, row.patches, 1
+        tokens[start:end], patches[start:end], last[end - 1] = row.tokens, row.patches, not row.is_open
         predicted.append(np.arange(start + row.first_target, end))
         spoken.append(np.where(row.spoken < 0, -1, start + row.spoken))
     audio, targets = np.flatnonzero(patches >= 0), np.concatenate(predicted)

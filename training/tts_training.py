@@ -76,7 +76,7 @@ class TrainingData:
         sample = [maker.row(int(u)) for u in np.random.default_rng(0).choice(trained, min(2000, len(trained)))]
         shape = BatchShape.fit([row for row in sample if len(row.tokens) <= MAX_POSITIONS], positions_per_step)
         # prompts are predicted as well, and those of the pool were trained on
-        unprompted = Conditioning(prompt=0)
+        unprompted = Conditioning(prompt=0, open_text=0)
         validator = RowMaker(corpus, unprompted, np.random.default_rng(1), utterances[:VALIDATION_POOL])
         self.validation = list(pack((validator.row(int(u)) for u in held), shape))
         self.batches = Batches(maker, trained, shape, workers=workers, seed=seed)

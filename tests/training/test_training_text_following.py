@@ -23,7 +23,7 @@ from training.tts_batches import Batch, BatchShape, Conditioning, RowMaker, coll
 from training.tts_losses import LossSettings, losses
 from training.tts_training import initialise
 
-NEVER = Conditioning(voice_token=0, reference=0, pseudo_reference=0, prompt=0)
+NEVER = Conditioning(voice_token=0, reference=0, pseudo_reference=0, prompt=0, open_text=0)
 SHAPE = BatchShape(positions=128, rows=8, audio=60, targets=50)
 
 
@@ -119,6 +119,51 @@ def test_a_row_with_reference_and_prompt_points_at_both_texts(small: LatentCorpu
     assert spoken == [LETTER_IDS[c] for c in "aab,cd ff" + "abcd"]
 
 
+def test_an_open_row_knows_the_first_words_and_speaks_only_what_serving_would() -> None:
+    """Its last patch is not the end of speech, its text ends with a word, and the patches look ahead."""
+    text = "one fact, two facts, and then some more."
+    times = [[4 * n, 4 * n + 3] for n in range(text.count(" ") + 1)]
+    data = corpus([text], [40], times, [0])
+    rows = RowMaker(data, dataclasses.replace(NEVER, open_text=1), np.random.default_rng(0))
+    drawn = {(tuple(row.tokens), len(row.spoken), row.is_open) for row in (rows.row(0) for _ in range(100))}
+    letters = {number: char for char, number in LETTER_IDS.items()}
+    lengths = {}
+    for tokens, num_patches, is_open in drawn:
+        end = tokens.index(101)
+        assert tokens[end + 1 :] == (0,) * num_patches
+        assert is_open
+        lengths["".join(letters[token] for token in tokens[:end])] = num_patches
+    assert min(map(len, lengths)) == len("one fact")
+    assert {known.split()[-1] for known in lengths} == {"fact", "two", "facts", "and", "then", "some"}
+    spoken = data.spoken_characters()
+    for known, num_patches in lengths.items():
+        assert text.startswith(known)
+        assert num_patches == 1 or spoken[num_patches - 2] + 10 <= len(known)
+        assert num_patches == len(spoken) or spoken[num_patches - 1] + 10 > len(known)
+
+
+def test_an_open_row_after_a_prompt_points_at_its_own_text() -> None:
+    text = "one fact, two facts."
+    times = [[4 * n, 4 * n + 3] for n in range(4)]
+    data = corpus([text, text], [16, 16], times * 2, [0, 0])
+    rows = RowMaker(data, dataclasses.replace(NEVER, open_text=1, prompt=1), np.random.default_rng(0))
+    row = next(row for row in (rows.row(1) for _ in range(100)) if len(row.spoken) > 16)
+    own = len(text) + 1 + data.spoken_characters()[: len(row.spoken) - 16]
+    assert row.spoken[16:].tolist() == own.tolist()
+    batch = collate([row], SHAPE)
+    assert batch.is_last.sum() == 0
+
+
+def test_a_text_of_two_words_or_without_word_times_stays_whole() -> None:
+    always = dataclasses.replace(NEVER, open_text=1)
+    short = corpus(["one fact."], [8], [[0, 3], [4, 7]], [0])
+    unknown = LatentCorpus.build([torch.zeros(9, 4, 8).half()], [5], ["one fact, two facts."])
+    for data in (short, unknown):
+        row = RowMaker(data, always, np.random.default_rng(0)).row(0)
+        assert not row.is_open
+        assert collate([row], SHAPE).is_last.sum() == 1
+
+
 def plain(q: torch.Tensor, k: torch.Tensor, batch: Batch) -> tuple[float, float]:
     """`following` by one row after another."""
     errors, distances = [], []
@@ -139,7 +184,7 @@ def test_the_windowed_loss_is_that_of_each_row_by_itself() -> None:
     """Rows that begin and end anywhere in the blocks, one of them as long as a row may be."""
     made = spelt(60)
     long = corpus(["ab " * 65 + "ab"], [250], [[3 * n, 3 * n + 2] for n in range(66)], [0])
-    rows = RowMaker(LatentCorpus.together([made, long]), Conditioning(prompt=0.5), np.random.default_rng(0))
+    rows = RowMaker(LatentCorpus.together([made, long]), Conditioning(prompt=0.5, open_text=0), np.random.default_rng(0))
     chosen = [rows.row(n) for n in (0, 1, 60, 2, 3)]
     assert max(len(row.tokens) for row in chosen) > 440
     batch = collate(chosen, BatchShape(positions=777, rows=16, audio=500, targets=400))

@@ -26,7 +26,7 @@ from training.tts_batches import Batch, BatchShape, Conditioning, RowMaker, coll
 from training.tts_losses import Guided, LossSettings, hidden_states, losses, quantise
 from training.tts_training import TrainingData, TtsSettings, TtsTrainer, initialise
 
-NEVER = Conditioning(voice_token=0, reference=0, pseudo_reference=0, prompt=0)
+NEVER = Conditioning(voice_token=0, reference=0, pseudo_reference=0, prompt=0, open_text=0)
 
 
 @pytest.fixture
