@@ -64,7 +64,7 @@ class ConnectionState:
     Attributes:
         now: latest time passed in; it never goes back.
         blocked_at: time since which the socket accepts no more bytes, or None.
-        lost_at: time at which the connection broke, or None; kept when the session closes.
+        lost_at: time since which the session waits for its client to reconnect, or None.
         closes_as: close of the session once no context is open, or None; new contexts are refused.
     """
 
@@ -165,7 +165,7 @@ class ConnectionState:
     def close(self) -> bool:
         """Return True if the session was not closed before."""
         was_open = self.state is not SessionState.CLOSED
-        self.state = SessionState.CLOSED
+        self.state, self.lost_at = SessionState.CLOSED, None
         return was_open
 
     # ---- deadlines -----------------------------------------------------------------------------------------------

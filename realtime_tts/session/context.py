@@ -1,16 +1,16 @@
-"""Contexts (turns of speech, each from its first text to its one terminal message) and a session's table of them."""
+"""A context: one turn of speech, from its first text to its one terminal message."""
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from enum import Enum
 from typing import NamedTuple
 
 from realtime_tts.errors import ContextClosed, RealtimeTTSError, TextTooLong
 from realtime_tts.session.context_text import ContextText, Planner
 from realtime_tts.session.engine_side import EngineSide
-from realtime_tts.session.memory import ID_BYTES, OBJECT_BYTES, text_bytes
+from realtime_tts.session.memory import OBJECT_BYTES, text_bytes
 from realtime_tts.session.messages import (
     NO_REPORT,
     ContextCancelled,
@@ -28,31 +28,26 @@ from realtime_tts.text.planner import Segment
 # The engine takes two segments; the third is ready when one of them ends. Text beyond these stays unplanned.
 MAX_UNSPOKEN = 3
 CONTEXT_BYTES = 8000  # a context without text: its objects, and its planner
-MAX_FINISHED = 16  # kept whole: they may still be playing, or be asked for after a reconnect
-MAX_REMEMBERED = 1024  # ids, with their final states
 
 
 class ContextState(Enum):
     """State of a context.
 
-    QUEUED → SPEAKING    its first packet left; never that of a draft, which is committed first
-    QUEUED → DONE        ended, and nothing in it could be spoken
-    SPEAKING → DONE      ended, and the last packet left
-    QUEUED, SPEAKING → CANCELLED    by the client, or with the session
-    QUEUED, SPEAKING → FAILED       its engine, or the session under it
+    OPEN → DONE         ended, and the last packet left
+    OPEN → CANCELLED    by the client, or with the session
+    OPEN → FAILED       its engine, or the session under it
 
     The last three are final; each is announced by one message, after which nothing of the context is sent.
     """
 
-    QUEUED = "queued"
-    SPEAKING = "speaking"
+    OPEN = "open"
     DONE = "done"
     CANCELLED = "cancelled"
     FAILED = "failed"
 
     @property
     def is_final(self) -> bool:
-        return self in (ContextState.DONE, ContextState.CANCELLED, ContextState.FAILED)
+        return self is not ContextState.OPEN
 
 
 class HeardSpeech(NamedTuple):
@@ -66,7 +61,7 @@ class HeardSpeech(NamedTuple):
 
 
 class Context:
-    """State of one context. The session makes the decisions; the context does the bookkeeping.
+    """State of one context. `Contexts` makes the decisions; the context does the bookkeeping.
 
     Attributes:
         ended: no more text comes.
@@ -89,7 +84,7 @@ class Context:
         self.id = started.context_id
         self.number = started.number
         self.settings = settings
-        self.state = ContextState.QUEUED
+        self.state = ContextState.OPEN
         self.sender = ContextSender(started, settings.params["speed"])
         self.ended = False
         self.draft_at: float | None = None
@@ -232,11 +227,6 @@ class Context:
         self.sender.add_done(self.text.num_chars, self._first_text_at, report)
         self.audio_complete = True
         self.engine.release()
-
-    def begin_speaking(self) -> None:
-        """Record that a packet has left."""
-        if self.state is ContextState.QUEUED:
-            self.state = ContextState.SPEAKING
 
     @property
     def num_bytes(self) -> int:
@@ -398,85 +388,3 @@ def check_added(added_chars: int, max_text_chars: int) -> None:
         raise TextTooLong(
             f"the lexicon makes the text longer by more than {max_text_chars} characters", field="lexicon"
         )
-
-
-class ContextTable:
-    """A session's contexts by id, oldest first: open ones, recently finished ones, and the ids already used.
-
-    Numbers count from 1 and are never reused.
-    """
-
-    def __init__(self) -> None:
-        self.open: dict[str, Context] = {}
-        self.finished: OrderedDict[str, Context] = OrderedDict()
-        self._ended: OrderedDict[str, str] = OrderedDict()
-        self._last_number = 0
-
-    def take_number(self) -> int:
-        self._last_number += 1
-        return self._last_number
-
-    @property
-    def any_yet(self) -> bool:
-        return self._last_number > 0
-
-    def add(self, context: Context) -> None:
-        self.open[context.id] = context
-
-    def get(self, context_id: str) -> Context | None:
-        """Return an open or a recently finished context."""
-        return self.open.get(context_id) or self.finished.get(context_id)
-
-    def ended_as(self, context_id: str) -> str | None:
-        """Return done, cancelled or failed; None for an id that is open, unused or forgotten."""
-        return self._ended.get(context_id)
-
-    def refuse(self, context_id: str) -> None:
-        """Record that no context was opened under this id because of a limit; the rest of its text must not open it
-        either."""
-        self._remember(context_id, ContextState.FAILED)
-
-    def retire(self, context: Context) -> list[str]:
-        """Move a context in a final state to the finished ones. Return the ids that are no longer kept."""
-        del self.open[context.id]
-        self.finished[context.id] = context
-        self._remember(context.id, context.state)
-        return self.drop_finished(MAX_FINISHED)
-
-    def _remember(self, context_id: str, state: ContextState) -> None:
-        self._ended[context_id] = state.value
-        while len(self._ended) > MAX_REMEMBERED:
-            self._ended.popitem(last=False)
-
-    def drop_finished(self, num_kept: int) -> list[str]:
-        """Keep this many finished contexts, and those that still have something to send. Return the ids of the
-        others."""
-        settled = [key for key, kept in self.finished.items() if kept.sender.is_empty]
-        dropped = settled[: max(0, len(self.finished) - num_kept)]
-        for key in dropped:
-            del self.finished[key]
-        return dropped
-
-    @property
-    def num_bytes(self) -> int:
-        """Approximate memory in use, bytes."""
-        ids_bytes = sum(ID_BYTES + text_bytes(context_id) for context_id in self._ended)
-        return ids_bytes + sum(c.num_bytes for c in (*self.open.values(), *self.finished.values()))
-
-    @property
-    def has_late(self) -> bool:
-        """True if a finished context still has something to send."""
-        return any(not context.sender.is_empty for context in self.finished.values())
-
-    def sending(self) -> list[ContextSender]:
-        """Return the senders that may have something to send, newest first."""
-        sending = [context.sender for context in reversed(self.open.values())]
-        if self.finished:
-            sending += [context.sender for context in self.finished.values() if not context.sender.is_empty]
-        return sending
-
-    def rank(self, in_turn: bool) -> None:
-        """Give the highest priority to the newest open context, or `in_turn` to the oldest; drafts have none."""
-        spoken = [context for context in self.open.values() if context.draft_at is None]
-        for rank, context in enumerate(spoken if in_turn else reversed(spoken)):
-            context.engine.set_priority(min(rank, 1))

@@ -135,7 +135,7 @@ class Connection:
             self._tell(self.driver.wait(4))
         elif step == "fail":
             for key in list(self.engine)[:1]:
-                self.driver.session.failed(key, Overloaded("lost"), self.driver.now)
+                self.driver.session.contexts.failed(key, Overloaded("lost"), self.driver.now)
                 self._tell(self.driver.drain())
         elif step == "fill":
             self.is_full = not self.is_full
@@ -143,7 +143,7 @@ class Connection:
             self._hear(step)
         self._follow()
         if isinstance(self.dialect, CartesiaDialect):
-            assert set(self.dialect._contexts) == set(self.driver.session._contexts.open)
+            assert set(self.dialect._contexts) == set(self.driver.session.contexts.open)
 
     def _hear(self, frame: str | bytes) -> None:
         try:
@@ -202,7 +202,7 @@ class Connection:
         """What is open is spoken to its end; then the socket goes."""
         self.is_full = False
         if self.name == "cartesia":
-            for context_id in list(self.driver.session._contexts.open):
+            for context_id in list(self.driver.session.contexts.open):
                 self._hear(json.dumps({"context_id": context_id, "transcript": "", "continue": False}))
         elif not self.is_closed:
             self._hear(json.dumps({"type": FLUSHES[self.name]}))
@@ -210,10 +210,10 @@ class Connection:
             self._follow()
             for key in list(self.engine):
                 self._speak(key)
-            if not self.driver.session._contexts.open:
+            if not self.driver.session.contexts.open:
                 break
             self._tell(self.driver.wait(1))
-        assert not self.driver.session._contexts.open
+        assert not self.driver.session.contexts.open
         if not self.is_closed:
             self._check_turns()
         self.driver.session.connection_lost(self.driver.now, clean=True)

@@ -83,12 +83,12 @@ class Connection:
             self._told(self.driver.wait(2.5))
         elif step == "fail":
             for key in list(self.engine)[:1]:
-                self.driver.session.failed(key, Overloaded("lost"), self.driver.now)
+                self.driver.session.contexts.failed(key, Overloaded("lost"), self.driver.now)
                 self._told(self.driver.drain())
         else:
             self._hear(step)
         self._follow()
-        assert set(self.dialect._turns) == set(self.driver.session._contexts.open)
+        assert set(self.dialect._turns) == set(self.driver.session.contexts.open)
 
     def _hear(self, frame: str | bytes) -> None:
         try:

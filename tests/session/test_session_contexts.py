@@ -13,7 +13,7 @@ from realtime_tts.audio.packets import Packets
 from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.errors import EngineLost, InvalidMessage, Overloaded
 from realtime_tts.session.connection import MAX_REFUSED, SessionState
-from realtime_tts.session.context import MAX_REMEMBERED
+from realtime_tts.session.contexts import MAX_REMEMBERED
 from realtime_tts.session.messages import (
     AudioPackets,
     CancelAcknowledged,
@@ -273,7 +273,7 @@ def test_contexts_at_a_time_are_limited_and_free_again_when_one_is_over(make_dri
     assert driver.of(ErrorMessage)[0].code == "too_many_contexts"
     driver.receive(CancelRequest("a"), Text("d", "D."))
     assert [m.context_id for m in driver.of(ContextStarted)] == ["a", "b", "d"]
-    assert driver.session.num_open_contexts == 2
+    assert len(driver.session.contexts.open) == 2
 
 
 def test_what_follows_of_a_text_that_was_one_too_many_does_not_open_in_mid_sentence(
@@ -313,13 +313,12 @@ def test_cancel_drops_what_waits_and_tells_the_engine(driver: Driver) -> None:
     assert isinstance(driver.sent[-1], ContextCancelled)
     assert driver.done(CancelContext) == [CancelContext("c")]
     driver.give("c", 5)
-    driver.session.segment_progress("c", 0, 9000, True, driver.now)
-    driver.session.audio_finished("c", driver.now)
-    driver.session.failed("c", EngineLost("gone"), driver.now)
+    driver.session.contexts.segment_progress("c", 0, 9000, True, driver.now)
+    driver.session.contexts.audio_finished("c", driver.now)
+    driver.session.contexts.failed("c", EngineLost("gone"), driver.now)
     driver.wait(10)
     assert len(driver.of(AudioPackets)) == before
     assert isinstance(driver.sent[-1], ContextCancelled)
-    assert driver.session.queued_ms("c") == 0
 
 
 def test_cancelled_tells_which_words_were_heard_to_their_end(driver: Driver) -> None:
@@ -408,7 +407,7 @@ def test_cancel_without_an_id_ends_everything(driver: Driver) -> None:
         (CancelAcknowledged, None),
     ]
     assert answers[-1].state == "all"
-    assert driver.session.num_open_contexts == 0
+    assert len(driver.session.contexts.open) == 0
 
 
 def test_a_cancel_of_a_context_long_over_says_how_it_ended(make_driver: Callable[..., Driver]) -> None:
@@ -426,7 +425,7 @@ def test_failure_is_terminal_and_says_where_a_retry_can_begin(driver: Driver) ->
     driver.speak("c", 0, 1100)
     driver.say("c", " Four.")
     driver.give("c", 2)
-    driver.session.failed("c", EngineLost("the worker is gone"), driver.now)
+    driver.session.contexts.failed("c", EngineLost("the worker is gone"), driver.now)
     [failed] = driver.drain()
     assert isinstance(failed, ContextFailed)
     assert (failed.code, failed.retryable, failed.audio_ms) == ("engine_lost", True, 1140)
@@ -450,24 +449,24 @@ def test_cancel_after_the_audio_is_complete_does_not_bother_the_engine_again(dri
 def test_a_caller_that_loses_a_packet_is_told(driver: Driver) -> None:
     driver.say("c", "One.")
     with pytest.raises(ValueError, match="expected 0"):
-        driver.session.audio("c", Packets((b"",), 960, 960), driver.now)
+        driver.session.contexts.audio("c", Packets((b"",), 960, 960), driver.now)
 
 
 def test_a_caller_that_finishes_too_early_or_twice_is_told(driver: Driver) -> None:
     driver.say("c", "One.")
     with pytest.raises(ValueError, match="after EndOfSegments"):
-        driver.session.audio_finished("c", driver.now)
+        driver.session.contexts.audio_finished("c", driver.now)
     driver.receive(End("c"))
     driver.speak("c", 0, 6000)
     driver.finish("c")
     with pytest.raises(ValueError, match="once"):
-        driver.session.audio_finished("c", driver.now)
+        driver.session.contexts.audio_finished("c", driver.now)
 
 
 def test_progress_of_a_segment_that_was_never_started_is_a_callers_mistake(driver: Driver) -> None:
     driver.say("c", "One.")
     with pytest.raises(ValueError, match="unknown segment 1"):
-        driver.session.segment_progress("c", 1, 10, False, driver.now)
+        driver.session.contexts.segment_progress("c", 1, 10, False, driver.now)
 
 
 def test_audio_without_bound_fails_its_context(make_driver: Callable[..., Driver]) -> None:
@@ -475,7 +474,7 @@ def test_audio_without_bound_fails_its_context(make_driver: Callable[..., Driver
     driver.say("c", "One.")
     driver.give("c", 360)
     assert driver.of(ContextFailed)[0].code == "internal_error"
-    assert driver.session.memory_bytes < 100_000
+    assert driver.session.contexts.num_bytes < 100_000
 
 
 def test_ping_is_answered(driver: Driver) -> None:
@@ -554,7 +553,7 @@ def test_contexts_that_are_refused_are_forgotten_in_the_end() -> None:
         if has_room:
             driver.receive(CancelRequest(name))
     assert driver.session.state is SessionState.CONNECTED
-    assert driver.session.memory_bytes <= MAX_REMEMBERED * 500
+    assert driver.session.contexts.num_bytes <= MAX_REMEMBERED * 500
 
 
 def test_a_client_that_asks_for_context_after_context_in_vain_is_closed() -> None:
@@ -649,7 +648,7 @@ def test_where_refusals_are_final_a_refused_message_fails_its_context() -> None:
     assert [event.context_id for event in driver.done(CancelContext)] == ["a"]
     [late] = driver.receive(Text("a", "x"))
     assert (type(late), late.code) == (ErrorMessage, "context_closed")
-    assert driver.session.num_open_contexts == 1
+    assert len(driver.session.contexts.open) == 1
 
 
 def test_where_refusals_are_final_a_context_that_could_not_open_never_does() -> None:
@@ -667,4 +666,4 @@ def test_where_refusals_are_final_text_after_the_end_is_only_refused() -> None:
     driver.receive(Text("a", "Hello. "), End("a"))
     [refused] = driver.receive(Text("a", "more"))
     assert (type(refused), refused.code) == (ErrorMessage, "context_closed")
-    assert driver.session.num_open_contexts == 1
+    assert len(driver.session.contexts.open) == 1

@@ -79,7 +79,7 @@ def test_a_committed_draft_is_spoken_as_any_context(driver: Driver) -> None:
     driver.wait(0.05)
     for index in range(2):
         driver.speak("c", index, 100)
-    driver.session.audio_finished("c", driver.now, SpeechReport(draft_used=True))
+    driver.session.contexts.audio_finished("c", driver.now, SpeechReport(draft_used=True))
     driver.drain()
     (done,) = driver.of(ContextDone)
     assert done.report.draft_used
@@ -220,7 +220,7 @@ def test_a_commit_with_too_much_text_changes_nothing(make_driver: MakeDriver) ->
 
 
 def test_a_drafts_characters_count_when_it_is_committed(driver: Driver) -> None:
-    charged = driver.session.charged_chars
+    charged = driver.session.contexts.charged_chars
     assert charged(Text("c", TEXT, draft=True)) == 0
     draft(driver)
     assert charged(Text("c", "more")) == 0

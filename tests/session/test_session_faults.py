@@ -61,7 +61,7 @@ def test_words_that_cannot_be_placed_at_a_cancel_end_their_context_alone(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     driver.receive(Text("bad", "One. "), Text("well", "Two. "))
-    monkeypatch.setattr(driver.session._contexts.open["bad"].sender.aligner, "commit_until", broken)
+    monkeypatch.setattr(driver.session.contexts.open["bad"].sender.aligner, "commit_until", broken)
     driver.receive(CancelRequest(None)) if how == "cancel" else driver.session.close(driver.now, 1001, "draining")
     driver.drain()
     assert [failed.context_id for failed in driver.of(ContextFailed)] == ["bad"]
@@ -94,7 +94,7 @@ def test_a_fault_before_the_context_is_opened_is_answered(driver: Driver, monkey
 def test_words_that_cannot_be_placed_end_their_context_alone(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     driver.say("well", "One two. ")
     driver.say("bad", "Three. ")
-    aligner = driver.session._contexts.open["bad"].sender.aligner
+    aligner = driver.session.contexts.open["bad"].sender.aligner
     monkeypatch.setattr(aligner, "commit_until", broken)
     driver.give("bad", 2)
     driver.give("well", 2)

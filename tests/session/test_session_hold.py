@@ -192,7 +192,7 @@ def test_a_held_context_that_fails_while_the_connection_is_lost_tells_its_end(dr
     driver.receive(Hold("c", at="now", played_ms=0))
     num_sent = sum(len(message.packets) for message in driver.of(AudioPackets))
     driver.session.connection_lost(driver.now)
-    driver.session.failed("c", EngineLost("the worker is gone"), driver.now)
+    driver.session.contexts.failed("c", EngineLost("the worker is gone"), driver.now)
     driver.sent.clear()
     driver.session.resume(Resume("s1", {"c": -1}), driver.now)
     driver.wait(3)
@@ -228,7 +228,7 @@ def test_a_wrong_request_is_refused_and_speech_goes_on(driver: Driver, message: 
 def test_the_rest_of_a_word_is_made_and_sent(driver: Driver) -> None:
     driver.say("c", "Incredible.")
     driver.give("c", 10)
-    driver.session.segment_progress("c", 0, 200, False, driver.now, reached=(200, 4))
+    driver.session.contexts.segment_progress("c", 0, 200, False, driver.now, reached=(200, 4))
     driver.give("c", 1)  # the word begins with the next packet that leaves
     (word,) = words_of(driver).values()
     assert word.end_ms > 400
@@ -248,7 +248,7 @@ def begin_long_word(driver: Driver) -> TimedWord:
     """Begin a word of which 220 ms are made; its estimated end."""
     driver.say("c", "Incredible.")
     driver.give("c", 10)
-    driver.session.segment_progress("c", 0, 200, False, driver.now, reached=(200, 4))
+    driver.session.contexts.segment_progress("c", 0, 200, False, driver.now, reached=(200, 4))
     driver.give("c", 1)
     (word,) = words_of(driver).values()
     return word
@@ -279,7 +279,7 @@ def test_the_rest_of_a_word_is_made_after_a_lost_connection(driver: Driver) -> N
 
 def test_a_hold_waits_for_no_text_that_may_never_come(driver: Driver) -> None:
     begin_long_word(driver)
-    driver.session.segment_progress("c", 0, 220, True, driver.now)
+    driver.session.contexts.segment_progress("c", 0, 220, True, driver.now)
     driver.receive(Hold("c", played_ms=100))
     assert held(driver).played_ms == 220
 
@@ -354,7 +354,7 @@ class PacedEngine:
             self.made_ms += PATCH_MS
             self.driver.give("c", round(PATCH_MS / 20))
             is_done, reached = self.made_ms >= end_ms, (self.made_ms, min(self.made_ms / 50, len(WORDS)))
-            self.driver.session.segment_progress("c", 0, self.made_ms, is_done, self.driver.now, reached)
+            self.driver.session.contexts.segment_progress("c", 0, self.made_ms, is_done, self.driver.now, reached)
             if is_done:
                 self.driver.finish("c")
         self.driver.wait(TICK_S)

@@ -60,8 +60,8 @@ def given_to_the_engine(driver: Driver) -> list[tuple[str, int, str, bool]]:
 def speak_until(driver: Driver, char: float, audio_ms: int = 400, from_ms: int = 0) -> None:
     """Audio of the context, at the end of which a character of the first segment has been reached."""
     for index in range(from_ms // 20, audio_ms // 20):
-        driver.session.audio("c", Packets((b"",), index * 960, 960), driver.now)
-    driver.session.segment_progress("c", 0, audio_ms, False, driver.now, (audio_ms, char))
+        driver.session.contexts.audio("c", Packets((b"",), index * 960, 960), driver.now)
+    driver.session.contexts.segment_progress("c", 0, audio_ms, False, driver.now, (audio_ms, char))
     driver.drain()
 
 
@@ -103,7 +103,7 @@ def test_a_flush_is_answered_when_the_segment_that_it_closes_was_spoken(driver: 
     write(driver, "One two three", " four")
     driver.receive(Flush("c", "f"))
     driver.give("c", 5)
-    driver.session.segment_progress("c", 0, 100, False, driver.now)
+    driver.session.contexts.segment_progress("c", 0, 100, False, driver.now)
     assert not driver.of(Flushed)
     driver.speak("c", 0, 200)
     driver.receive(PlaybackReport("c", 300))
@@ -157,7 +157,7 @@ def test_a_cancel_tells_what_was_heard_of_the_open_segment(driver: Driver) -> No
 def test_a_failure_while_a_segment_is_open_tells_what_was_sent(driver: Driver) -> None:
     write(driver, "One two three", " four five")
     speak_until(driver, 8.0)
-    driver.session.failed("c", EngineLost("the worker is gone"), driver.now)
+    driver.session.contexts.failed("c", EngineLost("the worker is gone"), driver.now)
     driver.drain()
     [failed] = driver.of(ContextFailed)
     assert (failed.code, failed.audio_ms, failed.spoken_text) == ("engine_lost", 400, "One two")
@@ -183,7 +183,7 @@ def test_ends_are_told_when_they_are_measured(driver: Driver) -> None:
     speak_until(driver, 8.0, audio_ms=600, from_ms=200)
     driver.wait(0.4)
     speak_until(driver, 13.0, audio_ms=1000, from_ms=600)
-    driver.session.segment_progress("c", 0, 1200, True, driver.now)
+    driver.session.contexts.segment_progress("c", 0, 1200, True, driver.now)
     driver.finish("c")
     driver.wait(2)
     ends_ms: list[float] = []
@@ -301,7 +301,7 @@ class Turn:
         if self.num_done == len(self.segments):
             if self.ended and not self.terminals:
                 self.ended = False
-                self.session.audio_finished("c", self.now)
+                self.session.contexts.audio_finished("c", self.now)
                 self.drain()
             return
         segment = self.segments[self.num_done]
@@ -312,11 +312,11 @@ class Turn:
         if not done:
             self.num_patches += 1
             for _ in range(PATCH_MS // 20):
-                self.session.audio("c", Packets((b"",), self.num_packets * 960, 960), self.now)
+                self.session.contexts.audio("c", Packets((b"",), self.num_packets * 960, 960), self.now)
                 self.num_packets += 1
         audio_ms = PATCH_MS * self.num_patches
         reached = None if done else (audio_ms, min(position + CHARS_PER_PATCH, len(segment.text)))
-        self.session.segment_progress("c", segment.index, audio_ms, done, self.now, reached)
+        self.session.contexts.segment_progress("c", segment.index, audio_ms, done, self.now, reached)
         if done:
             self.num_done, self.num_patches = self.num_done + 1, 0
         self.drain()

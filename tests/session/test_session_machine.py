@@ -72,7 +72,7 @@ REFUSALS = {
     "invalid_message",
     "too_many_errors",
 }
-SMALL_STEPS = {"realtime_tts.session.session.PLAN_CHARS": 9, "realtime_tts.session.context_text.SLICE_CHARS": 4}
+SMALL_STEPS = {"realtime_tts.session.contexts.PLAN_CHARS": 9, "realtime_tts.session.context_text.SLICE_CHARS": 4}
 CONFIG = session_config(max_contexts=2, max_text_chars=200, max_session_bytes=4_000_000, retain_s=60)
 
 
@@ -242,7 +242,7 @@ class SessionMachine(RuleBasedStateMachine):
     def check_lead(self, context_ids: set[str]) -> None:
         """What has just been sent is not further ahead of playback than allowed; an acknowledgement may be, later."""
         for context_id in context_ids:
-            context = self.session._contexts.get(context_id)
+            context = self.session.contexts.get(context_id)
             if context is not None:
                 clock = context.sender.clock
                 assert clock.sent_ms - clock.position_ms(self.now) <= CONFIG.max_lead_s * 1000 + 0.1
@@ -276,7 +276,7 @@ class SessionMachine(RuleBasedStateMachine):
             assert not self.client[event.context_id].is_draft
             speech = self.engine.setdefault(event.context_id, Speech())
             assert event.segment.index == speech.num_started
-            assert not self.config.in_turn or event.context_id == next(iter(self.session._contexts.open))
+            assert not self.config.in_turn or event.context_id == next(iter(self.session.contexts.open))
             assert not speech.ended
             assert not speech.is_open
             speech.num_started += 1
@@ -352,7 +352,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.drain()
 
     def num_unplanned(self) -> int:
-        texts = [context.text for context in self.session._contexts.open.values()]
+        texts = [context.text for context in self.session.contexts.open.values()]
         return sum(context_text.num_chars - context_text._num_read + len(context_text._marks) for context_text in texts)
 
     @property
@@ -365,10 +365,10 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(pick=PICKS, text=TEXTS, mode=st.sampled_from(MODES))
     def send_text(self, pick: int, text: str, mode: str = "clause") -> None:
         name = self.name(pick)
-        context = self.session._contexts.open.get(name)
+        context = self.session.contexts.open.get(name)
         fits = context is None or (not context.ended and context.text.num_chars + len(text) <= CONFIG.max_text_chars)
-        used = self.session._contexts.ended_as(name) is not None
-        if not used and fits and (context or self.session.num_open_contexts < CONFIG.max_contexts):
+        used = self.session.contexts.ended_as(name) is not None
+        if not used and fits and (context or len(self.session.contexts.open) < CONFIG.max_contexts):
             self.client.setdefault(name, Heard(is_live=mode == "live")).text += text
         self.say(Text(name, text, params=SpeechParams(mode=mode)))
 
@@ -376,8 +376,8 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(text=TEXTS, mode=st.sampled_from(MODES))
     def begin_draft(self, text: str, mode: str) -> None:
         name = self.name(0)
-        used = self.session._contexts.ended_as(name) is not None
-        if not used and self.session.num_open_contexts < CONFIG.max_contexts:
+        used = self.session.contexts.ended_as(name) is not None
+        if not used and len(self.session.contexts.open) < CONFIG.max_contexts:
             self.client[name] = Heard(text, is_live=mode == "live", is_draft=True)
         self.say(Text(name, text, params=SpeechParams(mode=mode), draft=True))
 
@@ -385,7 +385,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(pick=PICKS, text=st.one_of(TEXTS, st.none()))
     def commit(self, pick: int, text: str | None) -> None:
         name = self.name(pick)
-        context = self.session._contexts.open.get(name)
+        context = self.session.contexts.open.get(name)
         if context is not None and context.draft_at is not None:
             heard = self.client[name]
             heard.text, heard.is_draft = heard.text if text is None else text, False
@@ -410,7 +410,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(pick=PICKS)
     def send_flush(self, pick: int) -> None:
         name = self.name(pick)
-        if name in self.session._contexts.open:
+        if name in self.session.contexts.open:
             self.client[name].num_flushes += not self.client[name].is_draft
             self.say(Flush(name, str(self.client[name].num_flushes)))
         else:
@@ -431,7 +431,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.cancelled &= set(self.client)
         for cancelled in self.cancelled:
             self.client[cancelled].cancelled = True
-        assert not self.cancelled & set(self.session._contexts.open)
+        assert not self.cancelled & set(self.session.contexts.open)
         self.drain()
 
     @precondition(lambda self: self.is_open)
@@ -449,7 +449,7 @@ class SessionMachine(RuleBasedStateMachine):
         if played_ms is not None and name in self.client and self.client[name].num_packets * FRAME_MS < played_ms:
             self.client[name].overclaimed = True
         self.say(Hold(name, at, played_ms))
-        held = self.session._contexts.open.get(name)
+        held = self.session.contexts.open.get(name)
         assert held is None or (held.held_at is None) is (held.draft_at is not None)
         assert held is None or held.sender.next_send_at(self.now, 0) in (None, self.now)
 
@@ -496,7 +496,7 @@ class SessionMachine(RuleBasedStateMachine):
         position = min(speech.segment_ms / MS_PER_CHAR, len(segment.text))
         reached = (speech.segment_ms, position) if int(name[1:]) % 2 else None
         self.give_packets(name, speech, int(speech.made_ms / FRAME_MS))
-        self.session.segment_progress(name, segment.index, speech.segment_ms, done, self.now, reached)
+        self.session.contexts.segment_progress(name, segment.index, speech.segment_ms, done, self.now, reached)
         if done:
             speech.segments.popleft()
             speech.segment_ms = 0.0
@@ -512,7 +512,7 @@ class SessionMachine(RuleBasedStateMachine):
     def complete(self, name: str, speech: Speech) -> None:
         if speech.ended and not speech.segments and not speech.over:
             self.give_packets(name, speech, -int(-speech.made_ms // FRAME_MS))
-            self.session.audio_finished(name, self.now)
+            self.session.contexts.audio_finished(name, self.now)
             self.drain()
 
     @rule(pick=PICKS)
@@ -520,12 +520,12 @@ class SessionMachine(RuleBasedStateMachine):
         name = self.name(pick)
         speech = self.engine.get(name)
         if speech is not None and not speech.over:
-            self.session.failed(name, EngineLost("the worker is gone"), self.now)
+            self.session.contexts.failed(name, EngineLost("the worker is gone"), self.now)
             self.drain()
 
     def give_packets(self, name: str, speech: Speech, num_packets: int) -> None:
         packets = numbered_packets(speech.num_packets, num_packets - speech.num_packets)
-        self.session.audio(name, packets, self.now)
+        self.session.contexts.audio(name, packets, self.now)
         speech.num_packets = max(speech.num_packets, num_packets)
 
     # ---- clock and network ---------------------------------------------------------------------------------------
@@ -544,7 +544,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(writable=st.booleans())
     def block_or_unblock(self, writable: bool) -> None:
         self.writable = writable
-        (self.session.resume_writing if writable else self.session.pause_writing)(self.now)
+        self.session.writable(writable, self.now)
         self.last_sent_at = self.now
         self.drain()
 
@@ -576,8 +576,8 @@ class SessionMachine(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self) -> None:
-        assert self.session.memory_bytes <= CONFIG.max_session_bytes
-        assert len(self.session._contexts.open) <= CONFIG.max_contexts
+        assert self.session.contexts.num_bytes <= CONFIG.max_session_bytes
+        assert len(self.session.contexts.open) <= CONFIG.max_contexts
 
     @invariant()
     def every_fault_is_reported_once(self) -> None:
@@ -585,7 +585,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @invariant()
     def is_never_silent_for_long_with_an_open_context(self) -> None:
-        if self.is_open and self.writable and self.session.num_open_contexts:
+        if self.is_open and self.writable and len(self.session.contexts.open):
             assert self.now - self.last_sent_at < 4
 
     @invariant()
@@ -600,11 +600,11 @@ class SessionMachine(RuleBasedStateMachine):
             if not self.connected:
                 self.reconnect()
             self.block_or_unblock(True)
-            drafts = [name for name, context in self.session._contexts.open.items() if context.draft_at is not None]
+            drafts = [name for name, context in self.session.contexts.open.items() if context.draft_at is not None]
             for name in drafts:
                 self.client[name].is_draft = False
-            self.say(*map(Commit, drafts), *[End(name) for name in self.session._contexts.open], Leave())
-            while self.session.num_open_contexts:
+            self.say(*map(Commit, drafts), *[End(name) for name in self.session.contexts.open], Leave())
+            while len(self.session.contexts.open):
                 before = self.now
                 self.run_clock(0)
                 for name, speech in list(self.engine.items()):  # text that waits is planned as segments are spoken

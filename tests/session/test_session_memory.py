@@ -67,7 +67,7 @@ def test_a_flood_whose_answers_nobody_reads_closes_its_session(make_driver: Call
     driver = make_driver(max_session_bytes=MAX_BYTES)
     driver.say("c", "Hello there")
     driver.receive(PlaybackReport("c", 0))
-    driver.session.pause_writing(driver.now)
+    driver.session.writable(False, driver.now)
     tracemalloc.start()
     try:
         for number in count():
@@ -75,7 +75,7 @@ def test_a_flood_whose_answers_nobody_reads_closes_its_session(make_driver: Call
                 driver.session.receive(message, driver.now)
             if driver.session.state is SessionState.CLOSED:
                 break
-            assert driver.session.memory_bytes <= MAX_BYTES
+            assert driver.session.contexts.num_bytes <= MAX_BYTES
             assert number < 200_000
             driver.did += driver.session.events()
             if number % LOOK_EVERY == 0:
@@ -85,7 +85,7 @@ def test_a_flood_whose_answers_nobody_reads_closes_its_session(make_driver: Call
         tracemalloc.stop()
     driver.did += driver.session.events()
     assert driver.did[-1] == CloseSession(1008, "slow_consumer")
-    assert not driver.session.num_open_contexts
+    assert not driver.session.contexts.open
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_what_was_sent_is_forgotten_before_anybody_is_closed(make_driver: Callab
     for _ in range(2000):
         driver.give("c", 1)
         driver.wait(0.02)
-        assert driver.session.memory_bytes <= MAX_BYTES
+        assert driver.session.contexts.num_bytes <= MAX_BYTES
     assert driver.session.state is SessionState.CONNECTED
     assert driver.sent_ms("c") == 40_000
     driver.session.connection_lost(driver.now)
@@ -133,7 +133,7 @@ def test_finished_contexts_are_forgotten_before_anybody_is_closed(make_driver: C
     driver = make_driver(max_session_bytes=MAX_BYTES)
     for index in range(16):
         driver.receive(Text(f"c{index}", "🙂" * 10_000), CancelRequest(f"c{index}"))
-        assert driver.session.memory_bytes <= MAX_BYTES
+        assert driver.session.contexts.num_bytes <= MAX_BYTES
     assert driver.session.state is SessionState.CONNECTED
     assert len(driver.of(ContextCancelled)) == 16
 
@@ -141,9 +141,9 @@ def test_finished_contexts_are_forgotten_before_anybody_is_closed(make_driver: C
 def test_a_lexicon_counts_as_long_as_its_context(make_driver: Callable[..., Driver]) -> None:
     driver = make_driver(max_session_bytes=MAX_BYTES)
     entries = {f"{number}" + "汉" * 60: "字" * 200 for number in range(100)}
-    held = driver.session.memory_bytes
+    held = driver.session.contexts.num_bytes
     driver.receive(Text("c", "Hello.", params=SpeechParams(lexicon=entries)))
-    assert driver.session.memory_bytes - held > 2 * 100 * 260
+    assert driver.session.contexts.num_bytes - held > 2 * 100 * 260
     driver.receive(*(Text(f"c{number}", "Hello.", params=SpeechParams(lexicon=entries)) for number in range(4)))
     assert driver.session.state is SessionState.CLOSED
 
@@ -154,17 +154,17 @@ def test_a_blocked_socket_parks_the_engine_when_a_quarter_of_its_memory_is_used(
     driver = make_driver(max_session_bytes=MAX_BYTES)
     driver.say("c", "One.")
     driver.give("c", 10)
-    driver.session.pause_writing(driver.now)
+    driver.session.writable(False, driver.now)
     while not driver.done(ParkContext):
         driver.give("c", 8)
-        driver.session.segment_progress("c", 0, driver.now, False, driver.now)
+        driver.session.contexts.segment_progress("c", 0, driver.now, False, driver.now)
         driver.drain()
-    assert MAX_BYTES / 4 < driver.session.memory_bytes < MAX_BYTES * 0.35
+    assert MAX_BYTES / 4 < driver.session.contexts.num_bytes < MAX_BYTES * 0.35
     driver.give("c", 8)
-    driver.session.segment_progress("c", 0, driver.now, False, driver.now)
+    driver.session.contexts.segment_progress("c", 0, driver.now, False, driver.now)
     driver.drain()
     assert driver.done(ParkContext) == [ParkContext("c")]
-    driver.session.resume_writing(driver.now)
+    driver.session.writable(True, driver.now)
     driver.drain()
     assert driver.done(PlaybackChanged)[-1].context_id == "c"
     assert driver.session.state is SessionState.CONNECTED
@@ -175,7 +175,7 @@ def test_what_loud_audio_has_under_way_is_held_for_a_resume(make_driver: Callabl
     driver = make_driver()
     driver.receive(Text("c", "One two three. ", audio=AudioFormat("pcm_s16le", 48_000)))
     for number in range(8 * 50):
-        driver.session.audio("c", Packets((bytes(2 * 960),), 960 * number, 960), driver.now)
+        driver.session.contexts.audio("c", Packets((bytes(2 * 960),), 960 * number, 960), driver.now)
         if number % 50 == 49 and number > 150:
             driver.wait(1)
     driver.wait(2)
@@ -195,8 +195,8 @@ def test_thirty_seconds_of_opus_at_the_default_bit_rate_are_held_for_a_resume(
     patches, packet_bytes, lead = 250, 32_000 // 8 // 50, 13  # in patches
     for number in range(patches):
         packets = Packets(tuple(bytes(packet_bytes) for _ in range(8)), 8 * 960 * number, 960)
-        driver.session.audio("c", packets, driver.now)
-        driver.session.segment_progress("c", 0, 160.0 * (number + 1), False, driver.now)
+        driver.session.contexts.audio("c", packets, driver.now)
+        driver.session.contexts.segment_progress("c", 0, 160.0 * (number + 1), False, driver.now)
         driver.drain()
         if number >= lead:
             driver.wait(0.16)
@@ -231,4 +231,4 @@ def test_a_session_may_have_all_of_its_text(make_driver: Callable[..., Driver]) 
     for number in range(driver.session.config.max_contexts):
         driver.receive(Text(f"c{number}", sentence * (driver.session.config.max_text_chars // len(sentence))))
     assert not driver.done(CloseSession)
-    assert driver.session.num_open_contexts == driver.session.config.max_contexts
+    assert len(driver.session.contexts.open) == driver.session.config.max_contexts

@@ -44,15 +44,15 @@ def test_audio_is_sent_three_seconds_ahead_of_playback_and_no_more(driver: Drive
 
 
 def test_a_listener_is_ahead_with_a_second_that_he_has_not_heard(driver: Driver) -> None:
-    assert not driver.session.is_ahead("c", driver.now)
+    assert not driver.session.contexts.is_ahead("c", driver.now)
     driver.say("c", "A long story.")
     driver.give("c", 49)
-    assert not driver.session.is_ahead("c", driver.now)
+    assert not driver.session.contexts.is_ahead("c", driver.now)
     driver.give("c", 1)
-    assert driver.session.is_ahead("c", driver.now)
-    assert not driver.session.is_ahead("c", driver.now + 0.01)
+    assert driver.session.contexts.is_ahead("c", driver.now)
+    assert not driver.session.contexts.is_ahead("c", driver.now + 0.01)
     driver.receive(CancelRequest("c"))
-    assert not driver.session.is_ahead("c", driver.now)
+    assert not driver.session.contexts.is_ahead("c", driver.now)
 
 
 def test_a_full_lead_is_topped_up_in_batches_not_packet_by_packet(driver: Driver) -> None:
@@ -146,7 +146,7 @@ def test_words_come_once_before_their_audio(driver: Driver) -> None:
     driver.wait(0)  # the second half of it is planned
     for index in range(100):
         driver.give("c", 1)
-        driver.session.segment_progress("c", 0, 20 * (index + 1), False, driver.now)
+        driver.session.contexts.segment_progress("c", 0, 20 * (index + 1), False, driver.now)
         driver.wait(0.02)
     position_ms, heard = 0.0, []
     for message in driver.sent:
@@ -161,7 +161,7 @@ def test_words_come_once_before_their_audio(driver: Driver) -> None:
 def test_output_rates_other_than_opus_count_time_right(driver: Driver) -> None:
     driver.receive(Text("c", "A.", audio=AudioFormat("pcm_s16le", 22_050)))
     for index in range(300):
-        driver.session.audio("c", Packets((bytes(882),), index * 441, 441), driver.now)
+        driver.session.contexts.audio("c", Packets((bytes(882),), index * 441, 441), driver.now)
     driver.drain()
     assert driver.sent_ms("c") == 3000
 
@@ -219,8 +219,8 @@ def test_messages_and_audio_keep_a_session_from_being_idle(driver: Driver) -> No
 def test_a_socket_that_takes_nothing_parks_the_engine_and_is_closed_after_ten_seconds(driver: Driver) -> None:
     driver.say("c", "A.")
     driver.give("c", 10)
-    driver.session.pause_writing(driver.now)
-    driver.session.pause_writing(driver.now)
+    driver.session.writable(False, driver.now)
+    driver.session.writable(False, driver.now)
     assert driver.session.messages_to_send(driver.now) == []
     assert driver.session.events() == [PlaybackChanged("c", 0, paused=True)]
     driver.give("c", 10)
@@ -230,17 +230,17 @@ def test_a_socket_that_takes_nothing_parks_the_engine_and_is_closed_after_ten_se
     driver.wait(0.2)
     assert driver.done(CloseSession) == [CloseSession(1008, "slow_consumer")]
     assert driver.done(CancelContext) == [CancelContext("c")]
-    assert driver.session.memory_bytes < 12_000
+    assert driver.session.contexts.num_bytes < 12_000
 
 
 def test_a_socket_that_recovers_goes_on_where_it_was(driver: Driver) -> None:
     driver.say("c", "A.")
     driver.give("c", 10)
-    driver.session.pause_writing(driver.now)
+    driver.session.writable(False, driver.now)
     driver.give("c", 10)
     driver.wait(9)
-    driver.session.resume_writing(driver.now)
-    driver.session.resume_writing(driver.now)
+    driver.session.writable(True, driver.now)
+    driver.session.writable(True, driver.now)
     driver.drain()
     assert driver.sent_ms("c") == 400
     assert driver.done(PlaybackChanged)[-1] == PlaybackChanged("c", 200, paused=False)
@@ -298,7 +298,7 @@ def test_without_a_resume_window_every_loss_is_final(make_driver: Callable[..., 
     driver = make_driver(resume_window_s=0)
     driver.say("a", "A.")
     driver.speak("a", 0, 1000)
-    assert driver.session.memory_bytes < 12_000
+    assert driver.session.contexts.num_bytes < 12_000
     driver.session.connection_lost(driver.now)
     assert driver.session.events()[-1] == CloseSession(1000, "connection_closed")
 
@@ -307,8 +307,8 @@ def test_after_the_end_nothing_does_anything(driver: Driver) -> None:
     driver.say("c", "A.")
     driver.session.close(driver.now, 1000, "over")
     driver.drain()
-    driver.session.pause_writing(driver.now)
-    driver.session.resume_writing(driver.now)
+    driver.session.writable(False, driver.now)
+    driver.session.writable(True, driver.now)
     driver.session.connection_lost(driver.now)
     driver.session.drain(driver.now)
     driver.receive(Text("d", "D."), CancelRequest())

@@ -34,7 +34,7 @@ def runs(messages: list[ServerMessage]) -> list[tuple[int, int]]:
 
 
 def speak(driver: Driver, first: int, num_packets: int) -> list[ServerMessage]:
-    driver.session.audio("c", numbered_packets(first, num_packets), driver.now)
+    driver.session.contexts.audio("c", numbered_packets(first, num_packets), driver.now)
     return driver.session.messages_to_send(driver.now)
 
 
@@ -97,9 +97,9 @@ def test_what_a_flush_or_the_end_follows_does_not_wait_for_a_batch(driver: Drive
     driver.receive(end)
     speak(driver, 0, 100)
     assert runs(speak(driver, 100, 8)) == []
-    driver.session.segment_progress("c", 0, 20.0 * 108, True, driver.now)
+    driver.session.contexts.segment_progress("c", 0, 20.0 * 108, True, driver.now)
     if isinstance(end, End):
-        driver.session.audio_finished("c", driver.now)
+        driver.session.contexts.audio_finished("c", driver.now)
     *_, packets, last = driver.session.messages_to_send(driver.now)
     assert runs([packets]) == [(102, 8)]
     assert isinstance(last, Flushed | ContextDone)
@@ -108,7 +108,7 @@ def test_what_a_flush_or_the_end_follows_does_not_wait_for_a_batch(driver: Drive
 def test_a_byte_limit_cuts_a_patch(driver: Driver) -> None:
     driver.say("c", "A.")
     driver.drain()
-    driver.session.audio("c", Packets((bytes(1000),) * 8, 0, 960), driver.now)
+    driver.session.contexts.audio("c", Packets((bytes(1000),) * 8, 0, 960), driver.now)
     words, *none = driver.session.messages_to_send(driver.now, 250)
     assert isinstance(words, Words)
     assert not none
@@ -120,7 +120,7 @@ def test_words_of_a_patch_come_before_it_and_those_of_the_next_do_not(driver: Dr
     driver.say("c", "One two three. ")
     driver.drain()
     for first in (0, 8, 16):
-        driver.session.segment_progress("c", 0, 20.0 * (first + 8), False, driver.now)
+        driver.session.contexts.segment_progress("c", 0, 20.0 * (first + 8), False, driver.now)
         *words, packets = speak(driver, first, 8)
         assert isinstance(packets, AudioPackets)
         starts = [word.start_ms for message in words if isinstance(message, Words) for word in message.words]
@@ -129,9 +129,9 @@ def test_words_of_a_patch_come_before_it_and_those_of_the_next_do_not(driver: Dr
 
 def test_a_flush_parts_the_packets_around_it(driver: Driver) -> None:
     driver.receive(Text("c", "A."), Flush("c", "f"), Text("c", "B."))
-    driver.session.audio("c", numbered_packets(0, 4), driver.now)
-    driver.session.segment_progress("c", 0, 80.0, True, driver.now)
-    driver.session.audio("c", numbered_packets(4, 4), driver.now)
+    driver.session.contexts.audio("c", numbered_packets(0, 4), driver.now)
+    driver.session.contexts.segment_progress("c", 0, 80.0, True, driver.now)
+    driver.session.contexts.audio("c", numbered_packets(4, 4), driver.now)
     sent = driver.session.messages_to_send(driver.now)
     assert [type(m) for m in sent if not isinstance(m, Words)] == [AudioPackets, Flushed, AudioPackets]
 
@@ -140,7 +140,7 @@ def test_packets_with_a_gap_before_them_are_refused(driver: Driver) -> None:
     driver.say("c", "A.")
     assert runs(speak(driver, 0, 2)) == [(2, 2)]
     with pytest.raises(ValueError, match="expected 1920"):
-        driver.session.audio("c", Packets((b"", b""), 2880, 960), driver.now)
+        driver.session.contexts.audio("c", Packets((b"", b""), 2880, 960), driver.now)
     assert runs(speak(driver, 2, 2)) == [(4, 2)]
 
 
@@ -149,7 +149,7 @@ def test_a_short_lead_never_runs_dry_for_a_batch(make_driver: Callable[..., Driv
     driver = make_driver(max_lead_s=0.2)
     driver.say("c", "A long story.")
     driver.speak("c", 0, 10_000)
-    clock = driver.session._contexts.open["c"].sender.clock
+    clock = driver.session.contexts.open["c"].sender.clock
     while driver.now < 1005:
         driver.now = driver.session.next_deadline() or 0
         driver.session.tick(driver.now)
@@ -181,7 +181,7 @@ def test_what_is_sent_again_is_cut_by_the_lead_too(driver: Driver) -> None:
     driver.session.connection_lost(driver.now)
     driver.session.resume(Resume("s1", {"c": 21}), driver.now)
     assert runs(driver.session.messages_to_send(driver.now)) == [(22, 150)]
-    assert driver.session._contexts.open["c"].sender.next_sequence == 172
+    assert driver.session.contexts.open["c"].sender.next_sequence == 172
     driver.now += 1
     assert runs(driver.session.messages_to_send(driver.now)) == [(172, 30)]
 

@@ -12,6 +12,7 @@ from session_driver import Driver, FakePlanner, FakeSegment
 
 from realtime_tts.session.context import MAX_UNSPOKEN
 from realtime_tts.session.context_text import SLICE_CHARS, ContextText
+from realtime_tts.session.contexts import PLAN_CHARS
 from realtime_tts.session.messages import (
     ContextDone,
     ContextStarted,
@@ -22,7 +23,6 @@ from realtime_tts.session.messages import (
     StartSpeech,
     Text,
 )
-from realtime_tts.session.session import PLAN_CHARS
 from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.planner import Segment
 

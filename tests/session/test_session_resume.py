@@ -102,7 +102,7 @@ def test_a_client_that_came_back_and_leaves_gets_the_end_of_what_had_failed_firs
     driver.say("c", "One two three. ")
     driver.speak("c", 0, 20_000)
     driver.wait(8)
-    driver.session.failed("c", EngineLost("gone"), driver.now)
+    driver.session.contexts.failed("c", EngineLost("gone"), driver.now)
     assert len(driver.drain()) == 1
     driver.session.connection_lost(driver.now)
     found, again = resume(driver, c=51)
@@ -133,7 +133,7 @@ def test_a_session_waits_ten_seconds(driver: Driver) -> None:
     assert driver.session.state is SessionState.DISCONNECTED
     driver.wait(0.2)
     assert driver.did[-2:] == [CancelContext("c"), CloseSession(1001, "resume_window_over")]
-    assert driver.session.memory_bytes < 12_000
+    assert driver.session.contexts.num_bytes < 12_000
     with pytest.raises(SessionNotFound):
         driver.session.resume(Resume("s1"), driver.now)
 
@@ -193,7 +193,7 @@ def test_the_terminal_message_that_got_lost_comes_again(driver: Driver) -> None:
 def test_a_context_that_failed_meanwhile_says_so_after_its_audio(driver: Driver) -> None:
     speaking(driver)
     driver.session.connection_lost(driver.now)
-    driver.session.failed("c", EngineLost("gone"), driver.now)
+    driver.session.contexts.failed("c", EngineLost("gone"), driver.now)
     found, again = resume(driver, c=49)
     assert found["c"].state == "finished"
     assert [type(m) for m in again] == [AudioPackets, AudioPackets, Flushed, ContextFailed]
@@ -335,9 +335,9 @@ def test_a_context_that_is_long_over_is_lost(driver: Driver) -> None:
 
 def test_what_was_heard_need_not_be_kept(driver: Driver) -> None:
     speaking(driver)
-    before = driver.session.memory_bytes
+    before = driver.session.contexts.num_bytes
     driver.receive(PlaybackReport("c", 510))
-    assert driver.session.memory_bytes < before - 25 * PACKET_BYTES
+    assert driver.session.contexts.num_bytes < before - 25 * PACKET_BYTES
     driver.session.connection_lost(driver.now)
     _, again = resume(driver, c=26)
     assert [m.sequence for m in again] == list(range(27, 53))

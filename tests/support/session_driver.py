@@ -212,16 +212,16 @@ class Driver:
     def speak(self, context_id: str, segment_index: int, audio_ms: float) -> list[ServerMessage]:
         """A whole segment at once."""
         self._deliver(context_id, round(audio_ms / FRAME_MS))
-        self.session.segment_progress(context_id, segment_index, audio_ms, True, self.now)
+        self.session.contexts.segment_progress(context_id, segment_index, audio_ms, True, self.now)
         return self.drain()
 
     def _deliver(self, context_id: str, num_packets: int) -> None:
         first = self._pts.get(context_id, 0)
         self._pts[context_id] = first + num_packets
-        self.session.audio(context_id, numbered_packets(first, num_packets), self.now)
+        self.session.contexts.audio(context_id, numbered_packets(first, num_packets), self.now)
 
     def finish(self, context_id: str) -> list[ServerMessage]:
-        self.session.audio_finished(context_id, self.now)
+        self.session.contexts.audio_finished(context_id, self.now)
         return self.drain()
 
     def of(self, kind: type[Any], context_id: str | None = None) -> list[Any]:

@@ -9,7 +9,7 @@ import logging
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.metrics import Metrics, PlaybackEstimate
 from realtime_tts.session import messages
-from realtime_tts.session.context import MAX_FINISHED
+from realtime_tts.session.contexts import MAX_FINISHED
 
 _HEARD_SLACK_MS = 0.5  # a playback position this close to the end counts as the end
 _LOGGED = ("characters", "audio_ms", "ttfa_ms", "played_ms", "code")

@@ -65,6 +65,7 @@ class LiveSession:
         self, session: Session, services: Services, client: Client, on_closed: Callable[[LiveSession], None]
     ) -> None:
         self.session, self.tenant, self.token, self._client = session, client.tenant, client.token, client
+        self._contexts = session.contexts
         self.closing: tuple[int, str] | None = None  # close code and reason, once the session is closed
         self._services, self._on_closed = services, on_closed
         self._sink: MessageSink | None = None
@@ -121,14 +122,14 @@ class LiveSession:
             if refusal is None:
                 self.session.receive(message, now)
             elif isinstance(message, messages.Commit):
-                self.session.failed(message.context_id, refusal, now)
+                self._contexts.failed(message.context_id, refusal, now)
             else:
                 self.session.reject(refusal, now, message)
 
     def _charge(self, message: messages.ClientMessage) -> RealtimeTTSError | None:
         if not isinstance(message, messages.Text | messages.Commit):
             return None
-        return self._services.admission.charge(self._client, self.session.charged_chars(message))
+        return self._services.admission.charge(self._client, self._contexts.charged_chars(message))
 
     def reject(self, error: RealtimeTTSError) -> None:
         """Report a client frame that could not be parsed."""
@@ -138,7 +139,7 @@ class LiveSession:
     def writable(self, writable: bool) -> None:
         """Note that the socket's buffer has passed its low mark (True) or its high mark (False)."""
         with self._input() as now:
-            self.session.resume_writing(now) if writable else self.session.pause_writing(now)
+            self.session.writable(writable, now)
 
     def detach(self, sink: MessageSink, clean: bool) -> None:
         """Note that the socket is closed; ignored if another socket has taken over."""
@@ -194,21 +195,21 @@ class LiveSession:
     # ---- the engine's side (SpeechListener) ----------------------------------------------------------------------
 
     def is_ahead(self, context_id: str) -> bool:
-        return self.session.is_ahead(context_id, time.monotonic())
+        return self._contexts.is_ahead(context_id, time.monotonic())
 
     def speech_packets(self, context_id: str, packets: Packets | None, piece: Piece) -> None:
         now = time.monotonic()
         if packets:
-            self.session.audio(context_id, packets, now)
-        self.session.segment_progress(context_id, piece.segment.index, piece.audio_ms, piece.done, now, piece.reached)
+            self._contexts.audio(context_id, packets, now)
+        self._contexts.segment_progress(context_id, piece.segment.index, piece.audio_ms, piece.done, now, piece.reached)
         with self._contained():
             self._follow(now)
 
     def speech_finished(self, context_id: str, packets: list[Packets]) -> None:
         now = time.monotonic()
         for rest in packets:
-            self.session.audio(context_id, rest, now)
-        self.session.audio_finished(context_id, now, self._speeches[context_id].speaker.report)
+            self._contexts.audio(context_id, rest, now)
+        self._contexts.audio_finished(context_id, now, self._speeches[context_id].speaker.report)
         self.advance()
 
     def speech_failed(self, context_id: str, error: RealtimeTTSError) -> None:
@@ -217,7 +218,7 @@ class LiveSession:
             log_crash(logger, "speech_crashed", error.__cause__, session=session_id)
         log_event(logger, logging.WARNING, "context_failed", session=session_id, code=error.code)
         with self._input() as now:
-            self.session.failed(context_id, error, now)
+            self._contexts.failed(context_id, error, now)
 
     # ---- between them --------------------------------------------------------------------------------------------
 
@@ -310,7 +311,7 @@ class LiveSession:
             else:
                 speech.speaker.add(event.segment, event.priority)
         except RealtimeTTSError as error:
-            self.session.failed(event.context_id, error, now)
+            self._contexts.failed(event.context_id, error, now)
 
     def _open_speech(self, event: messages.StartSpeech | messages.DraftSpeech) -> ContextSpeech:
         """Open the speech of a context. Raises VoiceNotFound if the voice was removed since the context was opened."""

@@ -1,0 +1,214 @@
+"""What each message of a client does to its session's contexts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import assert_never
+
+from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, TooManyContexts
+from realtime_tts.session import messages
+from realtime_tts.session.connection import CLIENT_LEFT, Close, ConnectionState
+from realtime_tts.session.context import Context, ContextState, check_length
+from realtime_tts.session.context_text import Planner
+from realtime_tts.session.contexts import Contexts
+from realtime_tts.session.sender import SessionSender
+from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig
+
+
+class MessageHandler:
+    """Executes the messages of one client. Owns the defaults of its contexts.
+
+    Args:
+        resolve, make_planner, refuse: as in `Session`.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        config: SessionConfig,
+        connection: ConnectionState,
+        sender: SessionSender,
+        contexts: Contexts,
+        resolve: Callable[[Choices, Choices], ContextSettings],
+        make_planner: Callable[[ContextSettings], Planner],
+        refuse: Callable[[], RealtimeTTSError | None],
+    ) -> None:
+        self._session_id, self._config = session_id, config
+        self._connection, self._sender, self._contexts = connection, sender, contexts
+        self._resolve, self._make_planner, self._refuse_new = resolve, make_planner, refuse
+        self._defaults = Choices()
+        self._announced = False  # `SessionStarted` was posted
+
+    def act(self, message: messages.ClientMessage) -> Close | None:  # noqa: C901 (one branch for each message)
+        """Execute the message. Return how the session closes at once, or None.
+
+        Raises:
+            RealtimeTTSError: the message is refused and has changed nothing.
+        """
+        self._check_ids(message)
+        match message:
+            case messages.Text():
+                context = self._contexts.open.get(message.context_id) or self._open(message)
+                context.push_text(message.text, self._connection.now)
+                self._contexts.plan(context)
+            case messages.PlaybackReport():
+                self._on_playback(message)
+            case messages.Commit():
+                self._on_commit(message)
+            case messages.Flush():
+                context = self._contexts.require(message.context_id)
+                context.flush(message.flush_id)
+                self._contexts.plan(context)
+            case messages.End():
+                context = self._contexts.require(message.context_id)
+                if not context.ended:
+                    context.end()
+                    self._contexts.plan(context)
+            case messages.CancelRequest():
+                self._on_cancel(message.context_id)
+            case messages.Hold():
+                self._on_hold(message)
+            case messages.Release():
+                self._on_release(message)
+            case messages.StartSession():
+                self._on_start(message)
+            case messages.Ping():
+                self._sender.post(messages.Pong(message.id))
+            case messages.Leave():
+                if message.at_once:
+                    return CLIENT_LEFT
+                self._connection.closes_as = self._connection.closes_as or CLIENT_LEFT
+            case messages.Resume():
+                raise InvalidMessage("session.resume must be the first message of a connection", field="type")
+            case _:
+                assert_never(message)
+        return None
+
+    def _check_ids(self, message: messages.ClientMessage) -> None:
+        """Check the length of every id in the message: ids are kept and sent back."""
+        for name in ("context_id", "flush_id", "id"):
+            value = getattr(message, name, None)
+            if value is not None and len(value) > self._config.max_id_chars:
+                raise InvalidMessage(
+                    f"{name} may have at most {self._config.max_id_chars} characters, got {len(value)}", field=name
+                )
+        if getattr(message, "context_id", None) == "":
+            raise InvalidMessage("context_id is empty", field="context_id")
+
+    # ---- opening -------------------------------------------------------------------------------------------------
+
+    def _on_start(self, message: messages.StartSession) -> None:
+        if self._contexts.any_yet:
+            raise InvalidMessage("session.start must come before the first context", field="type")
+        defaults = Choices(message.voice, message.audio, message.params)
+        settled = self._resolve(defaults, Choices())
+        self._defaults = defaults
+        self._announce(settled)
+
+    def _announce(self, settled: ContextSettings) -> None:
+        """Report the session's effective defaults. A seed that the client left open differs from context to context."""
+        self._announced = True
+        params = settled.params.copy()
+        if "seed" not in self._defaults.params:
+            del params["seed"]
+        config = self._config
+        self._sender.post(
+            messages.SessionStarted(self._session_id, config.model, settled.voice, settled.audio, params, config.limits)
+        )
+
+    def _open(self, message: messages.Text) -> Context:
+        """Return a new context for its opening message, whose text is not added yet."""
+        self._contexts.check_unused(message.context_id)
+        self._connection.check_new_context()
+        check_length(len(message.text), self._config.max_text_chars)
+        settings = self._resolve(self._defaults, Choices(message.voice, message.audio, message.params))
+        planner = self._make_planner(settings)
+        if (refusal := self._find_no_room()) is not None:
+            self._contexts.refuse(message.context_id)
+            self._connection.note_context(is_refused=True)
+            raise refusal
+        self._connection.note_context(is_refused=False)
+        if not self._announced:
+            self._announce(self._resolve(self._defaults, Choices()))
+        return self._contexts.add(message.context_id, settings, planner, is_draft=message.draft)
+
+    def _find_no_room(self) -> RealtimeTTSError | None:
+        """Return the error for which no context can be opened now, whatever its settings, or None. The rest of a
+        refused text must not open the context later, in mid-sentence."""
+        if len(self._contexts.open) >= self._config.max_contexts:
+            return TooManyContexts(f"at most {self._config.max_contexts} contexts at a time", field="context_id")
+        return self._refuse_new()
+
+    def _on_commit(self, message: messages.Commit) -> None:
+        context = self._contexts.require(message.context_id)
+        if context.draft_at is None:
+            raise InvalidRequest("the context is not a draft", field="context_id")
+        if (refusal := self._refuse_new()) is not None:
+            self._contexts.fail(context, refusal)
+            return
+        context.commit(message.text, self._make_planner(context.settings), self._connection.now)
+        self._contexts.rank()
+        self._contexts.plan(context)
+
+    # ---- playback ------------------------------------------------------------------------------------------------
+
+    def _on_cancel(self, context_id: str | None) -> None:
+        targets = [c for c in self._contexts.open.values() if context_id in (None, c.id)]
+        over = [c for c in self._contexts.finished.values() if context_id in (None, c.id)]
+        for context in targets:
+            self._contexts.cancel(context, by_client=True)
+        for context in over:
+            heard = context.freeze(self._connection.now)
+            if context_id is not None or context.state is ContextState.DONE:
+                state, rest = context.state.value, context.unspoken_text
+                self._sender.post(messages.CancelAcknowledged(context.id, state, *heard, rest))
+        if context_id is None:
+            self._sender.post(messages.CancelAcknowledged(None, "all"))
+        elif not targets and not over:
+            self._sender.post(messages.CancelAcknowledged(context_id, self._contexts.ended_as(context_id) or "unknown"))
+
+    def _on_hold(self, message: messages.Hold) -> None:
+        if message.played_ms is not None:
+            _check_ms("played_ms", message.played_ms)
+        context = self._require_audible(message.context_id)
+        heard = context.hold(message, self._connection.now)
+        self._sender.post(messages.ContextHeld(context.id, *heard, self._config.hold_timeout_s))
+        self._contexts.report_playback(context)
+
+    def _on_release(self, message: messages.Release) -> None:
+        _check_ms("clause_after_ms", message.clause_after_ms)
+        context = self._require_audible(message.context_id)
+        from_ms = context.release(message.clause_after_ms, self._connection.now)
+        self._sender.post(messages.ContextReleased(context.id, from_ms))
+        self._contexts.report_playback(context)
+
+    def _require_audible(self, context_id: str) -> Context:
+        """Return a context that is open, or done and perhaps still playing.
+
+        Raises:
+            InvalidRequest: there is no such context, it is over, or it is a draft.
+        """
+        context = self._contexts.finished.get(context_id)
+        if context is None or context.state is not ContextState.DONE:
+            context = self._contexts.require(context_id)
+        if context.draft_at is not None:
+            raise InvalidRequest("a draft has no speech yet", field="context_id")
+        return context
+
+    def _on_playback(self, message: messages.PlaybackReport) -> None:
+        _check_ms("played_ms", message.played_ms)
+        context = self._contexts.get(message.context_id)
+        if context is None:
+            return  # a late message of a context that is long over
+        clock, now = context.sender.clock, self._connection.now
+        clock.acknowledge(message.played_ms, now)
+        played_samples = clock.position_ms(now) * context.settings.audio.sample_rate / 1000
+        self._sender.retained.acknowledge(context.id, played_samples)
+        self._contexts.report_playback(context, only_news=True)
+
+
+def _check_ms(name: str, value: float) -> None:
+    """Raises InvalidMessage for a time that is no number of at least 0."""
+    if not (math.isfinite(value) and value >= 0):
+        raise InvalidMessage(f"{name} must be a number of at least 0", field=name)
