@@ -36,7 +36,7 @@ class Speaker:
     def __init__(self, loaded: LoadedModel, device: torch.device, options: EngineOptions) -> None:
         self.loaded = loaded
         self.engine = make_engine(loaded, device, options)
-        self.engine.emit = self._take
+        self.engine.output.emit = self._take
         self.done = tqdm(disable=True)
         self._audio: dict[str, list[frames.Audio]] = {}
 

@@ -6,7 +6,6 @@ import collections
 import contextlib
 import dataclasses
 import logging
-import math
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,24 +21,15 @@ from realtime_tts.engine.core.request import Finished, FinishReason, Request, St
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
-from realtime_tts.engine.end_detector import AUDIBLE_FAULTS, PatchReading, TextFaults
+from realtime_tts.engine.end_detector import AUDIBLE_FAULTS, TextFaults
 from realtime_tts.engine.opening_list import OpeningList
-from realtime_tts.engine.openings import MAX_DRAFT_S, MAX_OPENING_S, OpeningPlace, Openings
-from realtime_tts.engine.proofreader import Fault, Finding
+from realtime_tts.engine.opening_memory import OpeningMemory
 from realtime_tts.engine.runtime.layout import StepLayout
-from realtime_tts.engine.runtime.outputs import SentOutputs, StepAudio, TextReading
+from realtime_tts.engine.runtime.outputs import SentOutputs
 from realtime_tts.engine.runtime.runner import ModelRunner, StepResult
 from realtime_tts.engine.runtime.stages import StageClock
-from realtime_tts.engine.segment import (
-    EngineSegment,
-    content_of,
-    faded_out,
-    from_onset,
-    make_segment,
-    spoken_chars,
-    spoken_position,
-    text_size,
-)
+from realtime_tts.engine.segment import EngineSegment, content_of, make_segment, spoken_chars, text_size
+from realtime_tts.engine.speech_output import SpeechOutput
 from realtime_tts.engine.voices import EngineVoiceCache
 from realtime_tts.errors import (
     AdapterNotFound,
@@ -103,29 +93,19 @@ class Engine:
             stages=stages,
             bank=bank,
         )
-        self.scheduler = Scheduler(config, self._prepare, remembered=self._remembered)
-        self._openings, self._drafts = self._memory_for(MAX_OPENING_S), self._memory_for(MAX_DRAFT_S)
+        self._begin(StepCost())
+        self.output = SpeechOutput(loaded, config, self.scheduler, emit)
         self.listed = OpeningList()
-        self._prefixes = CachedPrefixes(self.scheduler.pool)
         self.voices = EngineVoiceCache(loaded)
         self.adapters = AdapterStore(bank)
         self.continuity = Continuity(loaded)
-        self.num_steps = 0
-        self.busy_s = 0.0  # time of all steps together
-        self.gap_s = 0.0  # idle time of the device between steps while streams waited
-        self._faults: collections.Counter[str] = collections.Counter()  # of all segments, as in `EndDetector.faults`
         self.is_draining = False
-        self.emit, self._clock = emit, clock
+        self._clock = clock
         self._inbox: queue.SimpleQueue[frames.Message | AdapterWeights] = queue.SimpleQueue()
         self._segments: dict[str, EngineSegment] = {}
-        self._keeping: dict[str, EngineSegment] = {}  # with patches kept back
-        self._head_follows = False  # the text head has followed a whole text; a head that does not, mends nothing
-        self._looks_at_s = 0.0  # when these are looked at again
-        self._faulty: list[tuple[EngineSegment, Finding]] = []  # faults found in the current step
         self._flight: _Flight | None = None  # a step that was launched before the previous one was accounted for
         self._over_s: float | None = None  # end of the last step, if streams have waited for the next one since then
         self._lead_s = 0.0  # time to lay out and launch a step
-        self._step_times_s: collections.deque[float] = collections.deque(maxlen=256)
         self._out_of_memory_s: collections.deque[float] = collections.deque(maxlen=_OOM_LIMIT)
 
     # ---- the loop ------------------------------------------------------------------------------------------------
@@ -143,10 +123,10 @@ class Engine:
             EngineOutOfMemory: for the third time within a minute; the worker must be restarted.
         """
         self._handle_messages()
-        self._send_due()
+        self.output.send_due(self._clock())
         self._speak_listed()
         if news := self._prefixes.news(self._clock()):
-            self.emit(frames.Prefixes(*news))
+            self.output.emit(frames.Prefixes(*news))
         flight, self._flight = self._flight, None
         if flight is None:
             plan = self.scheduler.schedule(self._clock())
@@ -174,13 +154,16 @@ class Engine:
             self.gap_s += max(0.0, flight.started_s - self._over_s) if result.gap_s is None else result.gap_s
         self._over_s = over_s
         self._count_step(flight.plan, elapsed_s)
-        flags = self._send_audio(result, flight.segments)
+        flags = self._send_audio(result, flight.segments, now)
         for finished in self.scheduler.finish_step(flight.plan, flags, now, elapsed_s):
             self._end(finished)
-        while self._faulty:
-            segment, finding = self._faulty.pop()
-            if self._segments.get(segment.message.request_id) is segment:
-                self._mend(segment, finding, now)
+        while self.output.faulty:
+            segment, finding = self.output.faulty.pop()
+            name = segment.message.request_id
+            if self._segments.get(name) is segment and (cut := self.output.cut(segment, finding, now)) is not None:
+                self._segments[name] = cut
+                self._memory.forget(cut)
+                self.scheduler.rewind(cut.request, len(cut.patches), now)
 
     def _launch_next(self, flight: _Flight) -> float | None:
         """Launch the next step while the device computes one, so that it is never idle. This is done as late as
@@ -235,18 +218,23 @@ class Engine:
 
     def reset_statistics(self) -> None:
         """Reset counters, times and cached prefixes, but keep the cost of a step; no request may be running."""
-        self.num_steps, self.busy_s, self.gap_s = 0, 0.0, 0.0
-        self._faults.clear()
-        self._step_times_s.clear()
-        cost = StepCost(*self.scheduler.cost.weights)
+        self._begin(StepCost(*self.scheduler.cost.weights))
+        self.output.reset(self.scheduler)
+
+    def _begin(self, cost: StepCost) -> None:
+        """Begin without requests, cached prefixes, openings and counts."""
         self.scheduler = Scheduler(self.config, self._prepare, cost, self._remembered)
-        self._openings, self._drafts = self._memory_for(MAX_OPENING_S), self._memory_for(MAX_DRAFT_S)
         self._prefixes = CachedPrefixes(self.scheduler.pool)
+        self._memory = OpeningMemory(self.loaded.name, self.config.max_opening_bytes, self.config.patch_s)
+        self.num_steps = 0
+        self.busy_s = 0.0  # time of all steps together
+        self.gap_s = 0.0  # idle time of the device between steps while streams waited
+        self._step_times_s: collections.deque[float] = collections.deque(maxlen=256)
 
     def idle_s(self) -> float | None:
         """Return, after a `step` without work, the seconds until there may be some; None: not before a message."""
         now = self._clock()
-        wakeups_s = [max(self._spare_s(each, now), self._looks_at_s - now) for each in self._keeping.values()]
+        wakeups_s = self.output.due_in_s(now)
         if (wakeup_s := self.scheduler.next_wakeup_s(now)) is not None:
             wakeups_s.append(wakeup_s)
         return max(0.0, min(wakeups_s)) if wakeups_s else None
@@ -266,7 +254,7 @@ class Engine:
     def _handle(self, message: frames.Message | AdapterWeights) -> None:
         if isinstance(message, frames.Generate):
             self._end_draft(message.context_id)
-            self._submit(_draft_of(message, self._drafts.max_patches) if message.draft else message)
+            self._submit(_draft_of(message, self._memory.drafts.max_patches) if message.draft else message)
         elif isinstance(message, frames.Extend):
             self._extend(message)
         elif isinstance(message, frames.Cancel):
@@ -310,17 +298,17 @@ class Engine:
                 message, self.loaded, self.voices, self.adapters, self.continuity, self.config.patch_s
             )
             if segment is None:  # nothing in the text can be spoken
-                self._tell(message, frames.Done(message.request_id, FinishReason.STOP.value))
+                self.output.answer(message, frames.Done(message.request_id, FinishReason.STOP.value))
                 return
             begins = not self.scheduler.has_context(message.context_id)
             self.scheduler.add(segment.request, self._clock())
         except Exception as error:  # one unusual text must not end all other streams
             reason = refusal(error, RealtimeTTSError("the request could not be taken"))
-            self._tell(message, frames.Failed(message.request_id, *reason))
+            self.output.answer(message, frames.Failed(message.request_id, *reason))
             return
         self._segments[message.request_id] = segment
         if begins:
-            segment.opening = self._place(segment, is_ahead=is_listed or message.draft)
+            segment.opening = self._memory.place(segment, is_ahead=is_listed or message.draft)
         if segment.opening is not None and not message.draft:
             segment.request.may_recall = True
             self._recall()
@@ -329,11 +317,6 @@ class Engine:
         """End a context's draft; what was made of it stays in memory."""
         for finished in self.scheduler.close_context(context_id + _DRAFT):
             self._end(finished)
-
-    def _tell(self, message: frames.Generate, answer: frames.Message) -> None:
-        """Send an answer to a request; a draft gets none."""
-        if not message.draft:
-            self.emit(answer)
 
     def _extend(self, message: frames.Extend) -> None:
         segment = self._segments.get(message.request_id)
@@ -361,29 +344,6 @@ class Engine:
 
     # ---- openings ------------------------------------------------------------------------------------------------
 
-    def _memory_for(self, audio_s: float) -> Openings:
-        return Openings(self.config.max_opening_bytes, math.ceil(audio_s / self.config.patch_s))
-
-    def _place(self, segment: EngineSegment, *, is_ahead: bool) -> OpeningPlace | None:
-        """Return the place of a context's first segment among the drafts, or else among the openings if it has one."""
-        message, voice = segment.message, segment.voice
-        sound = (
-            self.loaded.name,
-            segment.adapter.digest if segment.adapter is not None else "",
-            voice.voice_id,
-            segment.instructions,
-            repr((segment.noise_key, segment.cfg, segment.flow_steps)),
-            message.encoding,
-        )
-        tenants = dict.fromkeys((message.tenant,) if voice.is_added else (message.tenant, ""))
-        roots = tuple(prefix_root(tenant, *sound) for tenant in tenants)
-        place = OpeningPlace(roots, voice.voice_id, is_ahead, message.draft)
-        place.is_draft = message.draft or self._drafts.begins(place, segment.text)
-        return place if place.is_draft or message.openings else None
-
-    def _memory_of(self, place: OpeningPlace) -> Openings:
-        return self._drafts if place.is_draft else self._openings
-
     def _speak_listed(self) -> None:
         """Begin with the next listed opening. One that is in memory to its end needs no step."""
         while self.listed.is_due:
@@ -394,6 +354,8 @@ class Engine:
 
     def _extend_listed(self, segment: EngineSegment) -> None:
         """Give a listed opening the text that arrives after the patch that was just made."""
+        if not _is_listed(segment):
+            return
         request, num_patches = segment.request, len(segment.patches)
         position = request.supply.position
         bound = self.config.text_bound(num_patches) + (
@@ -416,9 +378,11 @@ class Engine:
     def _remembered(self, request: Request) -> StepFlags | None:
         """Send a request's next patch from memory and return its flags; None: it is not there."""
         segment = self._segments[request.request_id]
-        assert segment.opening is not None
-        remembered = self._memory_of(segment.opening).next(segment.opening, segment.read_text)
-        return remembered and self._send_patch(segment, remembered.audio, StepFlags(remembered.stop))
+        if (remembered := self._memory.next(segment)) is None:
+            return None
+        flags = self.output.send(segment, remembered.audio, StepFlags(remembered.stop), self._clock())
+        self._extend_listed(segment)
+        return flags
 
     # ---- inputs --------------------------------------------------------------------------------------------------
 
@@ -473,11 +437,10 @@ class Engine:
         try:
             self.voices.add(message)
         except RealtimeTTSError as error:
-            self.emit(frames.VoiceFailed(message.voice_id, error.code, error.message))
+            self.output.emit(frames.VoiceFailed(message.voice_id, error.code, error.message))
 
     def _remove_voice(self, message: frames.RemoveVoice) -> None:
-        self._openings.forget_voice(message.voice_id)
-        self._drafts.forget_voice(message.voice_id)
+        self._memory.forget_voice(message.voice_id)
         if voice := self.voices.remove(message.voice_id):
             self.scheduler.pool.forget_hashes(voice.hashes)
 
@@ -485,9 +448,9 @@ class Engine:
         try:
             loaded = self.adapters.add(adapter)
         except RealtimeTTSError as error:
-            self.emit(frames.AdapterFailed(adapter.name, error.code, error.message))
+            self.output.emit(frames.AdapterFailed(adapter.name, error.code, error.message))
         else:
-            self.emit(frames.AdapterAdded(loaded.name, adapter.rank, loaded.digest))
+            self.output.emit(frames.AdapterAdded(loaded.name, adapter.rank, loaded.digest))
 
     def _remove_adapter(self, message: frames.RemoveAdapter) -> None:
         """End the requests that use an adapter, since without it the voice would change, and remove it."""
@@ -503,7 +466,9 @@ class Engine:
 
     # ---- messages out --------------------------------------------------------------------------------------------
 
-    def _send_audio(self, result: StepResult, segments: Mapping[str, EngineSegment]) -> dict[str, StepFlags]:
+    def _send_audio(
+        self, result: StepResult, segments: Mapping[str, EngineSegment], now: float
+    ) -> dict[str, StepFlags]:
         """Send the audio. Return the step's flags, with each stop corrected by the place in the text. segments: those
         of the step; some may have ended since."""
         flags, present = dict(result.flags), self._segments
@@ -512,111 +477,18 @@ class Engine:
             segment, flag = present.get(name), flags[name]
             if segment is None or segment is not segments[name] or not flag.finite:
                 continue
-            if segment.opening is not None and not segment.voice.is_removed:
-                self._memory_of(segment.opening).keep(segment.opening, segment.read_text, audio, flag.stop)
-            flags[name] = self._send_patch(segment, audio, flag)
+            is_opening = segment.opening is not None
+            if is_opening:
+                self._memory.keep(segment, audio, flag.stop)
+            flags[name] = self.output.send(segment, audio, flag, now)
+            if is_opening:
+                self._extend_listed(segment)
         return flags
-
-    def _send_patch(self, segment: EngineSegment, audio: StepAudio, flag: StepFlags) -> StepFlags:
-        """Send a segment's next patch. Return its flags, with the stop corrected by the place in the text."""
-        onset_db, sample_rate = self.loaded.policy.onset_db, self.loaded.config.sample_rate
-        pcm, reading = audio.pcm, audio.text
-        position = mass = None
-        if reading is not None and (position := self._text_position(segment, reading)) is not None:
-            mass = reading.mass
-            flag = flag._replace(stop=self._ends(segment, mass, audio.power, flag.stop))
-            if segment.end_detector.faults["ends_cut"]:
-                pcm = faded_out(pcm, sample_rate)
-        if onset_db is not None and segment.begins_context:
-            num_made, pcm = pcm.size, from_onset(pcm, sample_rate, onset_db)
-            flag = flag._replace(left_out_s=(num_made - pcm.size) / sample_rate)
-        payload = pcm.tobytes()
-        name, number = segment.message.request_id, len(segment.patches)
-        message = frames.Audio(name, number, position, mass, payload=payload)
-        if position is None or not self._keep_back(segment, message):
-            self._tell(segment.message, message)
-        segment.patches.append(audio.patch.copy())  # a view would keep one step's whole buffer alive
-        segment.num_samples += pcm.size
-        if _is_listed(segment):
-            self._extend_listed(segment)
-        return flag
-
-    def _keep_back(self, segment: EngineSegment, message: frames.Audio) -> bool:
-        """Keep back a segment's new patch if its listener has enough without it; send the oldest one of too many.
-        Return False if the patch is to be sent now."""
-        config, unsent, request = self.config, segment.unsent, segment.request
-        if not unsent:
-            may_mend = segment.num_mends < config.max_mends and not (request.may_recall or request.is_draft)
-            if not (may_mend and self._head_follows) or self._spare_s(segment, self._clock()) < 0:
-                return False
-            self._keeping[message.request_id] = segment
-        unsent.append(message)
-        if len(unsent) * config.patch_s > config.keep_back_s:
-            self.emit(unsent.popleft())
-        return True
-
-    def _send_due(self) -> None:
-        """Send patches that were kept back and that their listeners need now."""
-        now = self._clock()
-        if not self._keeping or now < self._looks_at_s:
-            return
-        self._looks_at_s = now + self.config.patch_s / 4  # not in each step, whose streams may be many
-        restart_s, lead_s = self.scheduler.restart_s, self.scheduler.lead_s
-        for segment in [*self._keeping.values()]:
-            while segment.unsent and lead_s(segment.request, now) - segment.unsent_s < restart_s:
-                self.emit(segment.unsent.popleft())
-            if not segment.unsent:
-                del self._keeping[segment.message.request_id]
-
-    def _spare_s(self, segment: EngineSegment, now: float) -> float:
-        """Return the listener's lead without what is kept back, beyond what a restart takes, in seconds."""
-        return self.scheduler.lead_s(segment.request, now) - segment.unsent_s - self.scheduler.restart_s
-
-    def _mend(self, segment: EngineSegment, finding: Finding, now: float) -> None:
-        """Cut speech before a fault and have it said again, if nothing of the fault was sent and the listener has
-        enough until then."""
-        request, name, num_sent = segment.request, segment.message.request_id, segment.num_sent
-        num_patches = max(0, finding.num_good - segment.num_mends)
-        if finding.fault is Fault.STUCK:  # the loop ends, even if its beginning was heard
-            num_patches = max(num_patches, num_sent)
-        dropped_s = (len(segment.patches) - num_patches) * self.config.patch_s / request.speed
-        is_late = num_patches < num_sent or self._spare_s(segment, now) + segment.unsent_s < dropped_s
-        if is_late or name not in self._keeping or segment.num_mends >= self.config.max_mends:
-            return
-        self._segments[name] = self._keeping[name] = segment = segment.cut(finding, num_patches)
-        request.supply.position = spoken_chars(segment.text[: round(segment.track.furthest)])
-        if segment.opening is not None:
-            self._memory_of(segment.opening).forget(segment.opening.first)
-            segment.opening.keeps = False
-        self.scheduler.rewind(request, num_patches, now)
-
-    def _ends(self, segment: EngineSegment, mass: float, power: float, stop: bool) -> bool:
-        """Return whether the current patch is the last, by the stop head and by the place in the text."""
-        track, text, request = segment.track, segment.text, segment.request
-        latest, furthest, end = track.latest, track.furthest, float(segment.input.spoken_chars[-1])
-        if not text.isascii():
-            latest, furthest, end = (spoken_position(text, place) for place in (latest, furthest, end))
-        heard = PatchReading(latest, furthest, mass, power, end, request.supply.known)
-        detector = segment.end_detector
-        is_last = detector.observe(heard, stop=stop, may_stop=request.may_stop(self.config.min_patches))
-        if detector.finding is not None and not is_last:
-            self._faulty.append((segment, detector.finding))
-        return is_last
-
-    def _text_position(self, segment: EngineSegment, reading: TextReading) -> float | None:
-        """Return the character for `Audio`; None without a valid reading."""
-        position = segment.track.advance(reading.token, segment.input.spoken_chars)
-        if position is not None:
-            segment.request.supply.position = spoken_chars(segment.text[: round(position)])
-        return position
 
     def _end(self, finished: Finished) -> None:
         request = finished.request
         segment = self._segments.pop(request.request_id)
-        self._keeping.pop(request.request_id, None)
-        if finished.reason is not FinishReason.CANCELLED:
-            for message in segment.unsent:
-                self.emit(message)
+        self.output.end(segment, is_cancelled=finished.reason is FinishReason.CANCELLED)
         if _is_listed(segment):
             self.listed.ended()
             self._inbox.put(frames.CloseContext(request.context_id))
@@ -628,19 +500,18 @@ class Engine:
             unused = [block for block in request.blocks if self.scheduler.pool.is_free(block)]
             self.runner.clear_blocks(unused)
             reason = finished.error_code, finished.error_message
-            self._tell(segment.message, frames.Failed(request.request_id, *reason))
+            self.output.answer(segment.message, frames.Failed(request.request_id, *reason))
             return
         detector = segment.end_detector
-        if segment.opening is not None and any(detector.faults[name] for name in AUDIBLE_FAULTS):
-            self._memory_of(segment.opening).forget(segment.opening.first)
+        if any(detector.faults[name] for name in AUDIBLE_FAULTS):
+            self._memory.forget(segment)
         if request.is_draft:
             return
-        self._faults.update(detector.faults)
-        self._head_follows = self._head_follows or detector.proofreader.has_followed
+        self.output.count(segment)
         if finished.reason is not FinishReason.CANCELLED:
             spoken = segment.patches[: detector.num_sound] if detector.faults["ends_cut"] else segment.patches
             self.continuity.spoken(request.context_id, segment.text, segment.voice, spoken)
-        self.emit(
+        self.output.emit(
             frames.Done(
                 request.request_id,
                 finished.reason.value,
@@ -694,10 +565,10 @@ class Engine:
             extensions=scheduler.num_extensions,
             extended_positions=scheduler.num_extended_positions,
             text_waits=scheduler.num_text_waits,
-            opening_hits=self._openings.num_hits,
-            draft_hits=self._drafts.num_hits,
-            opening_bytes=self._openings.num_bytes + self._drafts.num_bytes,
-            **cast(TextFaults, self._faults),
+            opening_hits=self._memory.openings.num_hits,
+            draft_hits=self._memory.drafts.num_hits,
+            opening_bytes=self._memory.num_bytes,
+            **cast(TextFaults, self.output.faults),
         )
 
 

@@ -308,7 +308,7 @@ async def serve(socket_path: str) -> int:
         await writer.drain()
         return 3
     worker = Worker(engine, writer, ready, thread)
-    engine.emit = worker.emit
+    engine.output.emit = worker.emit
     try:
         await worker.run(reader, start.clients_path)
     except EngineError:

@@ -25,7 +25,7 @@ def short_and_sound(monkeypatch: pytest.MonkeyPatch, tiny: LoadedModel, exact: L
     never_stop(monkeypatch, tiny)
     never_stop(monkeypatch, exact)
     patch_s = patch_duration_s(tiny)
-    monkeypatch.setattr("realtime_tts.engine.engine.MAX_DRAFT_S", (LENGTH - 0.5) * patch_s)
+    monkeypatch.setattr("realtime_tts.engine.opening_memory.MAX_DRAFT_S", (LENGTH - 0.5) * patch_s)
     monkeypatch.setattr("realtime_tts.engine.voices.MIN_RECORDING_S", 0.005)
     monkeypatch.setattr("realtime_tts.engine.engine.AUDIBLE_FAULTS", ())
 

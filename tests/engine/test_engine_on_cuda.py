@@ -56,7 +56,7 @@ class Voices:
         self.engine: Engine = make_engine(
             loaded, torch.device(device), EngineOptions(**options), max_prefill_positions=64, **(limits or {})
         )
-        self.engine.emit = self.sent.append
+        self.engine.output.emit = self.sent.append
 
     def say(self, number: int, **fields: object) -> None:
         name = f"s{number}"

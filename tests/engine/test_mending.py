@@ -27,7 +27,7 @@ def reading_engine(
     faulty: by patch, characters by which the places are off from there on.
     """
     harness = EngineHarness(loaded, {"text_head": TextHead(0, 0)}, patch_s=0.16, **{"max_mends": 2, **limits})
-    harness.engine._head_follows = True
+    harness.engine.output._head_follows = True
     runner, result_of = harness.engine.runner, harness.engine.runner.result
 
     def made_up(*step: Any) -> Any:
@@ -52,7 +52,7 @@ def speak(harness: EngineHarness, **fields: Any) -> frames.Done:
     done = harness.end("x")
     assert isinstance(done, frames.Done)
     harness.assert_nothing_leaked()
-    assert not harness.engine._keeping
+    assert not harness.engine.output._keeping
     return done
 
 
@@ -134,9 +134,9 @@ def test_a_head_that_has_not_followed_a_text_to_its_end_mends_nothing(
     tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = reading_engine(tiny, monkeypatch, SKIP, 1)
-    harness.engine._head_follows = False
+    harness.engine.output._head_follows = False
     assert faults(speak(harness)) == {"skips": 1}
-    assert not harness.engine._head_follows
+    assert not harness.engine.output._head_follows
 
 
 def test_patches_are_kept_back_only_as_long_as_the_listener_has_others(
@@ -151,11 +151,11 @@ def test_patches_are_kept_back_only_as_long_as_the_listener_has_others(
     due_s = harness.engine.idle_s()  # before the context resumes
     assert due_s is not None
     harness.now += due_s + 1e-6
-    harness.engine._send_due()
+    harness.engine.output.send_due(harness.now)
     before = len(positions(harness))
     assert harness.engine.idle_s() == pytest.approx(0.16, abs=1e-3)  # one more patch
     harness.now += 0.161
-    harness.engine._send_due()
+    harness.engine.output.send_due(harness.now)
     assert len(positions(harness)) == before + 1
     assert len(harness.engine._segments["x"].patches) == num_made
     harness.run()
@@ -180,7 +180,7 @@ def test_a_cancelled_request_sends_nothing_more(tiny: LoadedModel, monkeypatch: 
     harness.engine.post(frames.Cancel("x"))
     harness.run()
     assert len(positions(harness)) == num_sent < 12
-    assert not harness.engine._keeping
+    assert not harness.engine.output._keeping
 
 
 @pytest.mark.parametrize("again_s", [0.0, 0.5], ids=["where it was held", "at the clause's beginning"])
@@ -231,8 +231,8 @@ def test_a_cancel_between_the_finding_and_the_mend_is_a_cancel(
 
     def cancelling(*step: Any) -> Any:
         finished = finish_step(*step)
-        if engine._faulty and not found:
-            found.extend(engine._faulty)
+        if engine.output.faulty and not found:
+            found.extend(engine.output.faulty)
             engine._handle(frames.Cancel("x"))
             if follows:
                 harness.sent.clear()
@@ -248,5 +248,5 @@ def test_a_cancel_between_the_finding_and_the_mend_is_a_cancel(
     assert isinstance(done, frames.Done)
     assert done.finish_reason == ("length" if follows else "cancelled")
     assert faults(done) == {"skips_mended" if follows else "skips": 1}
-    assert not engine._keeping
+    assert not engine.output._keeping
     harness.assert_nothing_leaked()

@@ -51,7 +51,9 @@ def test_what_is_louder_than_the_bound_is_sound() -> None:
 @pytest.fixture
 def silent_half(monkeypatch: pytest.MonkeyPatch) -> None:
     """A patch of the random model is 1.5 ms, less than a window: as if its first half had been found to be silent."""
-    monkeypatch.setattr("realtime_tts.engine.engine.from_onset", lambda pcm, rate_hz, onset_db: pcm[pcm.size // 2 :])
+    monkeypatch.setattr(
+        "realtime_tts.engine.speech_output.from_onset", lambda pcm, rate_hz, onset_db: pcm[pcm.size // 2 :]
+    )
 
 
 def spoken(tiny: LoadedModel, onset_db: float | None) -> EngineHarness:

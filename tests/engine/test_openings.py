@@ -193,7 +193,7 @@ def test_random_requests_sound_the_same_with_memory_and_without(
     """Few texts, so that many begin alike, are cut anywhere, and go on otherwise; what is kept is short and little."""
     chance = random.Random(number)
     patch_s = patch_duration_s(exact)
-    monkeypatch.setattr("realtime_tts.engine.engine.MAX_OPENING_S", patch_s * chance.choice([2, 4, 100]))
+    monkeypatch.setattr("realtime_tts.engine.opening_memory.MAX_OPENING_S", patch_s * chance.choice([2, 4, 100]))
     policy = HEAD if chance.random() < 0.5 else {}
     with_memory = live(exact, policy, max_opening_bytes=chance.choice([8_000, 1 << 20]), max_streams=4)
     without = live(exact, policy, max_streams=4)
@@ -221,7 +221,7 @@ def test_random_requests_sound_the_same_with_memory_and_without(
             else:
                 open_and_extend(harness, name, texts, **own)
         assert sounds(with_memory, name) == sounds(without, name)
-    check_memory(with_memory.engine._openings)
+    check_memory(with_memory.engine._memory.openings)
 
 
 def sounds(harness: EngineHarness, name: str) -> tuple[bytes, str]:
@@ -287,7 +287,7 @@ def test_a_listener_that_holds_and_releases_in_an_opening_hears_what_others_hear
 ) -> None:
     never_stop(monkeypatch, exact)
     patch_s = patch_duration_s(exact)
-    monkeypatch.setattr("realtime_tts.engine.engine.MAX_OPENING_S", (num_kept - 0.5) * patch_s)
+    monkeypatch.setattr("realtime_tts.engine.opening_memory.MAX_OPENING_S", (num_kept - 0.5) * patch_s)
     harness = EngineHarness(exact, policy, park_high_s=2.5 * patch_s, park_low_s=1.5 * patch_s)
     for name in ("first", "second"):
         speak(harness, name, max_patches=12)
@@ -325,13 +325,13 @@ def test_a_listener_that_holds_and_releases_in_an_opening_hears_what_others_hear
 def test_speech_with_a_fault_is_not_kept(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     harness = EngineHarness(tiny, HEAD)
     speak(harness, "first")
-    real = harness.engine._ends
+    real = harness.engine.output._ends
 
     def faulty(segment: Any, *args: Any) -> bool:
         segment.end_detector.faults["babbles"] = 1
         return real(segment, *args)
 
-    monkeypatch.setattr(harness.engine, "_ends", faulty)
+    monkeypatch.setattr(harness.engine.output, "_ends", faulty)
     speak(harness, "second")
     assert harness.engine.stats().opening_bytes == 0
 

@@ -351,13 +351,13 @@ class CountingEngine:
 
     def __init__(self, max_steps: int) -> None:
         self.num_steps, self._max_steps = 0, max_steps
-        self.emit: Callable[[frames.Message], None]
+        self.output: Any = SimpleNamespace()
         self.is_draining = self.is_idle = self._is_wanted = False
 
     def step(self) -> bool:
         if self.num_steps == self._max_steps or not self._is_wanted:
             return False
-        self.emit(frames.Audio("1/r", self.num_steps, payload=b"x" * self.FRAME_BYTES))
+        self.output.emit(frames.Audio("1/r", self.num_steps, payload=b"x" * self.FRAME_BYTES))
         self.num_steps += 1
         time.sleep(0.001)  # as a step does, it leaves the event loop some time
         return True
@@ -376,7 +376,7 @@ async def serve_counting(directory: Path, engine: CountingEngine, ended: asyncio
     """Connects a `Worker` to its supervisor's socket; `ended` gets what its run raised, or None."""
     reader, writer = await asyncio.open_unix_connection(directory / "s")
     worker = Worker(engine, writer, READY, ThreadPoolExecutor(1, "engine"))  # type: ignore[arg-type]
-    engine.emit = worker.emit
+    engine.output.emit = worker.emit
     try:
         await worker.run(reader, str(directory / "c"))
         ended.put_nowait(None)
