@@ -130,17 +130,13 @@ class Context:
         Raises:
             TextTooLong: as `push_text`.
         """
-        draft, self.draft_at = self.text, None
-        self._had_draft = True
-        self.text = ContextText(planner)
-        was_ended, self.ended = self.ended, False
-        self._first_text_at = None
-        try:
-            self.push_text(draft.head(draft.num_chars) if text is None else text, now)
-        except TextTooLong:
-            self.text, self.ended, self.draft_at = draft, was_ended, now
-            raise
-        if was_ended and text is None:
+        has_ended = self.ended and text is None
+        text = self.text.head(self.text.num_chars) if text is None else text
+        check_length(len(text), self._max_text_chars)
+        self.draft_at, self._had_draft = None, True
+        self.text, self.ended, self._first_text_at = ContextText(planner), False, None
+        self.push_text(text, now)
+        if has_ended:
             self.end()
 
     def end(self) -> None:
@@ -162,7 +158,7 @@ class Context:
         segments: list[Segment] = []
         num_requested, was_planned, num_chars = self.num_segments, self.text.is_planned, 0
         while self._has_room and num_chars < max_chars and (planned := self.text.step(now)):
-            num_chars += planned.num_chars + sum(segment.end - segment.start for segment in planned.segments)
+            num_chars += planned.num_chars
             for segment in planned.segments:
                 self._note_segment(segment)
             segments += planned.segments
@@ -183,7 +179,7 @@ class Context:
         """Plan until the first segment is complete, and have it made ahead. Return the work this took."""
         num_chars = 0
         while not self.engine.has_draft and num_chars < max_chars and (planned := self.text.step(now)):
-            num_chars += planned.num_chars + sum(segment.end - segment.start for segment in planned.segments)
+            num_chars += planned.num_chars
             first = next((segment for segment in planned.segments if segment.final and not segment.silence_ms), None)
             if first is not None:
                 self.engine.draft(first)

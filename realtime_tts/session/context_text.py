@@ -156,7 +156,7 @@ class ContextText:
         if (segments := next(self._work, None)) is not None:
             self._note_ranges(self._planner, segments)
             self._work_chars = 0
-            return Planned(SLICE_CHARS, segments)
+            return Planned(SLICE_CHARS + sum(segment.end - segment.start for segment in segments), segments)
         return self._finish_work(self._planner)
 
     def _begin(self, planner: Planner, now: float) -> Iterator[Sequence[Segment]] | None:

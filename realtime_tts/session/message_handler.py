@@ -124,21 +124,18 @@ class MessageHandler:
         check_length(len(message.text), self._config.max_text_chars)
         settings = self._resolve(self._defaults, Choices(message.voice, message.audio, message.params))
         planner = self._make_planner(settings)
-        if (refusal := self._find_no_room()) is not None:
+        if len(self._contexts.open) >= self._config.max_contexts:
+            limit = f"at most {self._config.max_contexts} contexts at a time"
+            refusal: RealtimeTTSError | None = TooManyContexts(limit, field="context_id")
+        else:
+            refusal = self._refuse_new()
+        self._connection.note_context(is_refused=refusal is not None)
+        if refusal is not None:  # the rest of the text must not open the context later, in mid-sentence
             self._contexts.refuse(message.context_id)
-            self._connection.note_context(is_refused=True)
             raise refusal
-        self._connection.note_context(is_refused=False)
         if not self._announced:
             self._announce(self._resolve(self._defaults, Choices()))
         return self._contexts.add(message.context_id, settings, planner, is_draft=message.draft)
-
-    def _find_no_room(self) -> RealtimeTTSError | None:
-        """Return the error for which no context can be opened now, whatever its settings, or None. The rest of a
-        refused text must not open the context later, in mid-sentence."""
-        if len(self._contexts.open) >= self._config.max_contexts:
-            return TooManyContexts(f"at most {self._config.max_contexts} contexts at a time", field="context_id")
-        return self._refuse_new()
 
     def _on_commit(self, message: messages.Commit) -> None:
         context = self._contexts.require(message.context_id)
