@@ -174,3 +174,15 @@ def test_a_draft_is_heard_where_openings_are_off_and_takes_nothing_from_them(tin
     harness.run()
     assert done(harness, "a/0").num_remembered == LENGTH
     assert harness.engine.stats().opening_hits == 0
+
+
+def test_a_listed_opening_that_begins_like_a_draft_is_spoken_all_the_same(tiny: LoadedModel) -> None:
+    harness = EngineHarness(tiny)
+    draft(harness, "a", cfg=2.0, steps=2, encoding="s16le")
+    harness.run()
+    for text in (TEXT, OTHER):
+        harness.engine.post(frames.Opening([text], None, seed=3, cfg=2.0, steps=2))
+    harness.run()
+    assert not harness.engine.listed.runs
+    assert not harness.engine.listed.is_due
+    assert harness.engine.scheduler.num_contexts == 0
