@@ -66,9 +66,7 @@ class AdapterStore:
         self._loaded[adapter.name] = loaded
         return loaded
 
-    def remove(self, name: str) -> EngineAdapter | None:
-        """Remove an adapter that no running request uses. Return None if it is not loaded."""
-        loaded = self._loaded.pop(name, None)
-        if loaded is not None:
+    def remove(self, name: str) -> None:
+        """Remove an adapter, if it is loaded; no running request uses it."""
+        if (loaded := self._loaded.pop(name, None)) is not None:
             self._room.put(loaded.index, {})
-        return loaded

@@ -152,7 +152,9 @@ class ClientChannels:
     def _addressed(self, message: frames.Message) -> list[tuple[_Client, frames.Message]]:
         if isinstance(message, frames.Done | frames.Failed):
             request = self._end_request(message.request_id)
-            return [] if request is None else [_to_owner(request, message)]
+            return (
+                [] if request is None else [(request.client, dataclasses.replace(message, request_id=request.own_id))]
+            )
         if isinstance(message, frames.Prefixes):
             self._prefixes.update(message.cached)
             for prefix in message.lost:
@@ -322,7 +324,3 @@ class ClientChannels:
             self._stop_encoding(name)
         for key in list(self._shared):
             self._release(client, key)
-
-
-def _to_owner(request: _Request, message: frames.Done | frames.Failed) -> tuple[_Client, frames.Message]:
-    return request.client, dataclasses.replace(message, request_id=request.own_id)

@@ -7,7 +7,7 @@ Positions and lengths are in characters of average duration.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypedDict
+from typing import Final, NamedTuple
 
 from realtime_tts.engine.proofreader import Finding, Proofreader
 
@@ -36,21 +36,9 @@ class PatchReading(NamedTuple):
     length: float
 
 
-class TextFaults(TypedDict):
-    """Counts with the names and meanings in `frames.TextCounts`."""
-
-    ends_cut: int
-    ends_continued: int
-    babbles: int
-    skips: int
-    repeats: int
-    stuck: int
-    skips_mended: int
-    repeats_mended: int
-    stuck_mended: int
-
-
 AUDIBLE_FAULTS: Final = ("babbles", "skips", "repeats", "stuck")
+# Names and meanings are those of `frames.TextCounts`.
+FAULTS: Final = ("ends_cut", "ends_continued", *AUDIBLE_FAULTS, "skips_mended", "repeats_mended", "stuck_mended")
 
 
 class EndDetector:
@@ -66,7 +54,7 @@ class EndDetector:
     """
 
     def __init__(self, reach: float, patch_s: float) -> None:
-        self.faults = dict.fromkeys(TextFaults.__annotations__, 0)
+        self.faults = dict.fromkeys(FAULTS, 0)
         self.num_sound = 0
         self.proofreader = Proofreader(patch_s)
         self.finding: Finding | None = None

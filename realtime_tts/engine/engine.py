@@ -8,8 +8,8 @@ import dataclasses
 import logging
 import queue
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from realtime_tts.engine.core.request import Finished, FinishReason, Request, St
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
-from realtime_tts.engine.end_detector import AUDIBLE_FAULTS, TextFaults
+from realtime_tts.engine.end_detector import AUDIBLE_FAULTS
 from realtime_tts.engine.opening_list import OpeningList
 from realtime_tts.engine.opening_memory import OpeningMemory
 from realtime_tts.engine.runtime.layout import StepLayout
@@ -130,11 +130,11 @@ class Engine:
         flight, self._flight = self._flight, None
         if flight is None:
             plan = self.scheduler.schedule(self._clock())
-            self._end_recalled()
+            self._end_all(self.scheduler.take_ended())
             if not plan:
                 self._over_s = None
                 return self.listed.is_due or not self._inbox.empty()
-            flight = self._launch(plan, self._prepared(plan))
+            flight = self._launch(plan)
         if flight is not None:
             self._complete(flight)
         return True
@@ -153,10 +153,11 @@ class Engine:
         if self._over_s is not None:
             self.gap_s += max(0.0, flight.started_s - self._over_s) if result.gap_s is None else result.gap_s
         self._over_s = over_s
-        self._count_step(flight.plan, elapsed_s)
+        self.num_steps += 1
+        self.busy_s += elapsed_s
+        self._step_times_s.append(elapsed_s)
         flags = self._send_audio(result, flight.segments, now)
-        for finished in self.scheduler.finish_step(flight.plan, flags, now, elapsed_s):
-            self._end(finished)
+        self._end_all(self.scheduler.finish_step(flight.plan, flags, now, elapsed_s))
         while self.output.faulty:
             segment, finding = self.output.faulty.pop()
             name = segment.message.request_id
@@ -186,9 +187,9 @@ class Engine:
             ahead = self.scheduler.over_others(plan, now, max(0.0, began_s + cost.step_s(*size) - now))
         else:
             ahead = self.scheduler.following(plan, now)
-        self._end_recalled()
+        self._end_all(self.scheduler.take_ended())
         if ahead:
-            self._flight = self._launch(ahead, self._prepared(ahead))
+            self._flight = self._launch(ahead)
             took_s = self._clock() - now
             self._lead_s = max(took_s, self._lead_s + _LEAD_RATE * (took_s - self._lead_s))
         return now if flight.sent.is_complete else None
@@ -197,12 +198,10 @@ class Engine:
         """Return when the device began with it: at its launch or at the end of the previous step, the later of both."""
         return flight.started_s if self._over_s is None else max(flight.started_s, self._over_s)
 
-    def _prepared(self, plan: StepPlan) -> StepLayout:
-        is_before_others = self.scheduler.others_fill_a_step(plan)
-        return self.runner.prepare(plan, self._segments, is_before_others=is_before_others)
-
-    def _launch(self, plan: StepPlan, layout: StepLayout) -> _Flight | None:
+    def _launch(self, plan: StepPlan) -> _Flight | None:
         """Launch a step. Return None if there was no memory for it; its requests have then ended."""
+        is_before_others = self.scheduler.others_fill_a_step(plan)
+        layout = self.runner.prepare(plan, self._segments, is_before_others=is_before_others)
         started_s = self._clock()
         segments = {name: self._segments[name] for name in plan.request_ids if name in self._segments}
         try:
@@ -210,11 +209,6 @@ class Engine:
         except EngineOutOfMemory as error:
             self._fail_step(plan, error)
             return None
-
-    def _count_step(self, plan: StepPlan, elapsed_s: float) -> None:
-        self.num_steps += 1
-        self.busy_s += elapsed_s
-        self._step_times_s.append(elapsed_s)
 
     def reset_statistics(self) -> None:
         """Reset counters, times and cached prefixes, but keep the cost of a step; no request may be running."""
@@ -261,8 +255,7 @@ class Engine:
             if finished := self.scheduler.cancel(message.request_id):
                 self._end(finished)
         elif isinstance(message, frames.CloseContext):
-            for finished in self.scheduler.close_context(message.context_id):
-                self._end(finished)
+            self._end_all(self.scheduler.close_context(message.context_id))
             self._end_draft(message.context_id)
             self.continuity.forget(message.context_id)
         elif isinstance(message, frames.Playback):
@@ -315,8 +308,7 @@ class Engine:
 
     def _end_draft(self, context_id: str) -> None:
         """End a context's draft; what was made of it stays in memory."""
-        for finished in self.scheduler.close_context(context_id + _DRAFT):
-            self._end(finished)
+        self._end_all(self.scheduler.close_context(context_id + _DRAFT))
 
     def _extend(self, message: frames.Extend) -> None:
         segment = self._segments.get(message.request_id)
@@ -369,11 +361,7 @@ class Engine:
     def _recall(self) -> None:
         """Send what is in memory now."""
         self.scheduler.recall(self._clock())
-        self._end_recalled()
-
-    def _end_recalled(self) -> None:
-        for finished in self.scheduler.take_ended():
-            self._end(finished)
+        self._end_all(self.scheduler.take_ended())
 
     def _remembered(self, request: Request) -> StepFlags | None:
         """Send a request's next patch from memory and return its flags; None: it is not there."""
@@ -454,14 +442,10 @@ class Engine:
 
     def _remove_adapter(self, message: frames.RemoveAdapter) -> None:
         """End the requests that use an adapter, since without it the voice would change, and remove it."""
-        names = [
-            name
-            for name, segment in self._segments.items()
-            if segment.adapter is not None and segment.adapter.name == message.name
-        ]
-        for name in names:
-            error = AdapterNotFound(f"the adapter {message.name!r} was unloaded")
-            self._end(self.scheduler.end(name, FinishReason.FAILED, error.code, error.message))
+        error = AdapterNotFound(f"the adapter {message.name!r} was unloaded")
+        for name, segment in list(self._segments.items()):
+            if segment.adapter is not None and segment.adapter.name == message.name:
+                self._end(self.scheduler.end(name, FinishReason.FAILED, error.code, error.message))
         self.adapters.remove(message.name)
 
     # ---- messages out --------------------------------------------------------------------------------------------
@@ -484,6 +468,10 @@ class Engine:
             if is_opening:
                 self._extend_listed(segment)
         return flags
+
+    def _end_all(self, ended: Iterable[Finished]) -> None:
+        for finished in ended:
+            self._end(finished)
 
     def _end(self, finished: Finished) -> None:
         request = finished.request
@@ -524,16 +512,14 @@ class Engine:
                 extended_positions=request.num_extended_positions,
                 text_waits=request.num_text_waits,
                 text_wait_ms=1000 * request.text_wait_s,
-                **cast(TextFaults, detector.faults),
+                **cast("Any", detector.faults),
             )
         )
 
     def _fail_step(self, plan: StepPlan, error: EngineOutOfMemory) -> None:
         """End the requests of a step without memory; others continue. Raise at the third time within a minute."""
         logger.error("out of memory in a step over %d streams", len(plan.request_ids))
-        names = plan.request_ids
-        for finished in self.scheduler.fail(names, error.code, error.message):
-            self._end(finished)
+        self._end_all(self.scheduler.fail(plan.request_ids, error.code, error.message))
         now = self._clock()
         self._out_of_memory_s.append(now)
         if len(self._out_of_memory_s) == _OOM_LIMIT and now - self._out_of_memory_s[0] < _OOM_WINDOW_S:
@@ -568,7 +554,7 @@ class Engine:
             opening_hits=self._memory.openings.num_hits,
             draft_hits=self._memory.drafts.num_hits,
             opening_bytes=self._memory.num_bytes,
-            **cast(TextFaults, self.output.faults),
+            **cast("Any", self.output.faults),
         )
 
 

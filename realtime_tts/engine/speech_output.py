@@ -27,11 +27,7 @@ class SpeechOutput:
     """
 
     def __init__(
-        self,
-        loaded: LoadedModel,
-        config: SchedulerConfig,
-        scheduler: Scheduler,
-        emit: Callable[[frames.Message], None],
+        self, loaded: LoadedModel, config: SchedulerConfig, scheduler: Scheduler, emit: Callable[[frames.Message], None]
     ) -> None:
         self.emit, self.scheduler = emit, scheduler
         self.faults: collections.Counter[str] = collections.Counter()

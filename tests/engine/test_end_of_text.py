@@ -17,13 +17,13 @@ from voices import STARTER_DIRECTORY, VOICES
 from benchmarks.sentences import held_out
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import TextHead
-from realtime_tts.engine.end_detector import LAST_CHAR_S, MAX_END_S, TextFaults
+from realtime_tts.engine.end_detector import FAULTS, LAST_CHAR_S, MAX_END_S
 from realtime_tts.engine.runtime.outputs import TextReading
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 
 PATCH_S = 0.16  # of the starter voice
 TEXT = "we took a wrong turn."
-CLEAN = dict.fromkeys(TextFaults.__annotations__, 0)
+CLEAN = dict.fromkeys(FAULTS, 0)
 
 
 @functools.cache
