@@ -50,7 +50,8 @@ async def with_words(
     aligner = WordAligner(speed)
     pending, end_ms = np.zeros(0, np.float32), 0.0
     async for piece in pieces:
-        aligner.follow(piece.segment, piece.audio_ms, piece.done, piece.reached)
+        aligner.put_segment(piece.segment)
+        aligner.progress(piece.segment.index, piece.audio_ms, piece.done, piece.reached)
         if pending.size:
             yield TimedChunk(pending, tuple(aligner.commit_until(end_ms)))
         pending = samples_of(piece)

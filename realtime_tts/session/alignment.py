@@ -117,29 +117,19 @@ class WordAligner:
         self._measured_chars = 0
         self._measured_ms = 0.0
 
-    def add_segment(self, segment: Segment) -> None:
-        """Add the next segment. Segments come in order, without gaps.
+    def put_segment(self, segment: Segment) -> None:
+        """Add the next segment, or replace one that was not final by a longer version: same words, maybe followed by
+        more. Segments come in order, without gaps.
 
         Raises:
-            ValueError: an index out of order.
+            ValueError: an index out of order, or fewer words.
         """
-        num_segments = self._num_over + len(self._tracks)
-        if segment.index != num_segments:
-            raise ValueError(f"segment {segment.index} after {num_segments} segments")
-        self._tracks.append(_Track(segment, self._speed * segment.speed))
-
-    def update_segment(self, segment: Segment) -> None:
-        """Replace a segment that was not final by a longer version: same words, maybe followed by more.
-
-        Raises:
-            ValueError: an index that was never added, or fewer words.
-        """
-        track = self._track(segment.index)
-        if track is None:
-            return
-        if len(segment.words) < len(track.segment.words):
-            raise ValueError(f"segment {segment.index} has lost words")
-        track.segment = segment
+        if segment.index == self._num_over + len(self._tracks):
+            self._tracks.append(_Track(segment, self._speed * segment.speed))
+        elif (track := self._track(segment.index)) is not None:
+            if len(segment.words) < len(track.segment.words):
+                raise ValueError(f"segment {segment.index} has lost words")
+            track.segment = segment
 
     def progress(
         self, segment_index: int, audio_ms: float, done: bool, reached: tuple[float, float] | None = None
@@ -164,14 +154,6 @@ class WordAligner:
             if track.segment.text:  # silence has no pace
                 self._measured_chars += len(track.segment.text)
                 self._measured_ms += track.audio_ms
-
-    def follow(self, segment: Segment, audio_ms: float, done: bool, reached: tuple[float, float] | None) -> None:
-        """Record progress, as `progress` does, of a segment as known now: a new one, or the longer version of one."""
-        if segment.index == self._num_over + len(self._tracks):
-            self.add_segment(segment)
-        else:
-            self.update_segment(segment)
-        self.progress(segment.index, audio_ms, done, reached)
 
     def finish(self) -> None:
         """Mark all segments as done: no more audio comes."""
@@ -264,7 +246,7 @@ class WordAligner:
             ValueError: an index that was never added.
         """
         if not 0 <= index < self._num_over + len(self._tracks):
-            raise ValueError(f"progress of unknown segment {index}")
+            raise ValueError(f"unknown segment {index}")
         return None if index < self._num_over else self._tracks[index - self._num_over]
 
     def _is_over(self, track: _Track, end_ms: float) -> bool:

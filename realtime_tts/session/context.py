@@ -187,11 +187,8 @@ class Context:
 
     def _note_segment(self, segment: Segment) -> None:
         self.added_chars += segment.added_chars
-        if segment.index < self.num_segments:
-            self.sender.aligner.update_segment(segment)
-        else:
-            self.sender.aligner.add_segment(segment)
-            self.num_segments += 1
+        self.sender.aligner.put_segment(segment)
+        self.num_segments = max(self.num_segments, segment.index + 1)
 
     def text_due_at(self, now: float) -> float | None:
         """Return when to `plan` next; `now` if something can be planned at once."""

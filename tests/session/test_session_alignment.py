@@ -18,7 +18,7 @@ def aligner(*sentences: str) -> WordAligner:
     made, planner = WordAligner(1.0), FakePlanner()
     for sentence in sentences:
         for segment in planner.push(sentence, 0):
-            made.add_segment(segment)
+            made.put_segment(segment)
     return made
 
 
@@ -86,7 +86,7 @@ def test_nothing_of_a_segment_comes_before_the_one_before_it_is_done() -> None:
 def test_the_rate_of_finished_segments_sets_the_estimate_of_the_next() -> None:
     slow, planner = WordAligner(1.0), FakePlanner()
     for segment in planner.push("x" * 399 + "." + "One four, abc.", 0):
-        slow.add_segment(segment)
+        slow.put_segment(segment)
     slow.progress(0, 400 * 130, done=True)
     slow.commit_until(400 * 130)
     [word] = slow.commit_until(400 * 130 + 1)
@@ -95,8 +95,8 @@ def test_the_rate_of_finished_segments_sets_the_estimate_of_the_next() -> None:
 
 def test_words_without_weight_and_segments_without_audio_lose_nothing() -> None:
     words = WordAligner(1.0)
-    words.add_segment(FakeSegment(0, "a b", 0, 3, (FakeWord("a", 0, 1, 0), FakeWord("b", 2, 3, 0))))
-    words.add_segment(FakeSegment(1, "c", 3, 4, (FakeWord("c", 3, 4, 1),)))
+    words.put_segment(FakeSegment(0, "a b", 0, 3, (FakeWord("a", 0, 1, 0), FakeWord("b", 2, 3, 0))))
+    words.put_segment(FakeSegment(1, "c", 3, 4, (FakeWord("c", 3, 4, 1),)))
     words.progress(0, 300, done=True)
     words.progress(1, 0, done=True)
     assert times(words.commit_until(math.inf)) == [("a", 0, 300), ("b", 300, 300), ("c", 300, 300)]
@@ -126,8 +126,8 @@ def test_finish_gives_the_words_of_segments_nobody_called_done() -> None:
 
 def test_segments_out_of_order_are_a_callers_mistake() -> None:
     words = aligner("One.")
-    with pytest.raises(ValueError, match="segment 0 after 1"):
-        words.add_segment(FakeSegment(0, "x", 0, 1, ()))
+    with pytest.raises(ValueError, match="segment 0 has lost words"):
+        words.put_segment(FakeSegment(0, "x", 0, 1, ()))
     with pytest.raises(ValueError, match="unknown segment"):
         words.progress(-1, 0, done=False)
 
@@ -297,28 +297,28 @@ def part(text: str, num_words: int | None = None) -> FakeSegment:
 
 def test_a_segment_that_grows_gives_each_word_once() -> None:
     text, words = "One four, abc.", WordAligner(1.0)
-    words.add_segment(part(text, 1))
+    words.put_segment(part(text, 1))
     words.progress(0, 320, done=False, reached=(320, 4.5))
     assert [word.text for word in words.commit_until(320)] == ["One"]
-    words.update_segment(part(text, 2))
+    words.put_segment(part(text, 2))
     assert [word.text for word in words.commit_until(320)] == ["four"]
     words.progress(0, 900, done=False, reached=(900, 9))
     assert words.commit_until(900) == []
-    words.update_segment(part(text))
+    words.put_segment(part(text))
     words.progress(0, 1400, done=True, reached=(1400, 14))
     assert times(words.commit_until(1400)) == [("abc", 1000, 1350)]
     assert (words.num_done, words.num_bytes) == (1, 72)
-    words.update_segment(part(text))  # nothing waits for it any more
+    words.put_segment(part(text))  # nothing waits for it any more
 
 
 def test_a_segment_that_grows_without_points_is_estimated_as_far_as_it_is_known() -> None:
     text, words = "One four, abc.", WordAligner(1.0)
-    words.add_segment(part(text, 0))
+    words.put_segment(part(text, 0))
     assert words.commit_until(100) == []
-    words.update_segment(part(text, 1))
+    words.put_segment(part(text, 1))
     assert times(words.commit_until(20)) == [("One", 0, 3 * PRIOR_MS_PER_CHAR)]
     assert words.commit_until(400) == []
-    words.update_segment(part(text))
+    words.put_segment(part(text))
     words.progress(0, 895, done=True)
     assert times(words.commit_until(400)) == [("four", 195, 595), ("abc", 595, 895)]
 
@@ -326,9 +326,9 @@ def test_a_segment_that_grows_without_points_is_estimated_as_far_as_it_is_known(
 def test_an_update_that_loses_words_or_means_no_segment_is_a_callers_mistake() -> None:
     words = aligner("One four, abc.")
     with pytest.raises(ValueError, match="lost words"):
-        words.update_segment(part("One four, abc.", 2))
-    with pytest.raises(ValueError, match="unknown segment 1"):
-        words.update_segment(replace(part("One."), index=1))
+        words.put_segment(part("One four, abc.", 2))
+    with pytest.raises(ValueError, match="unknown segment 2"):
+        words.put_segment(replace(part("One."), index=2))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -338,18 +338,18 @@ def test_a_segment_that_grows_ends_with_the_words_of_the_whole(seed: int) -> Non
     text = " ".join("abcdefgh"[: dice.randint(1, 8)] for _ in range(12)) + "."
     whole, grown = aligner(text), WordAligner(1.0)
     num_known, made_ms, char = 1, 0.0, 0.0
-    grown.add_segment(part(text, num_known))
+    grown.put_segment(part(text, num_known))
     given: tuple[list[TimedWord], list[TimedWord]] = ([], [])
     while char < len(text):
         made_ms += 160
         char += dice.choice((0, 0.5, 2, 5))
         while num_known < 12 and (part(text).words[num_known - 1].spoken_start <= char + 8 or dice.random() < 0.3):
             num_known += 1
-        grown.update_segment(part(text, num_known))
+        grown.put_segment(part(text, num_known))
         for words, found in zip((whole, grown), given, strict=True):
             words.progress(0, made_ms, done=False, reached=(made_ms, char))
             found += words.commit_until(made_ms)
-    grown.update_segment(part(text))
+    grown.put_segment(part(text))
     for words, found in zip((whole, grown), given, strict=True):
         words.progress(0, made_ms, done=True)
         found += words.commit_until(math.inf)

@@ -104,7 +104,7 @@ def test_words_and_audio_are_in_the_listeners_time(speed: float, sentences: list
     assert all(request.speed == speed for request in engine.asked)
     aligner, total_ms, words = WordAligner(speed), 0.0, []
     for segment in segments:
-        aligner.add_segment(segment)
+        aligner.put_segment(segment)
         mine = [piece for piece in pieces if piece.segment.index == segment.index]
         num_made = math.ceil(len(segment.text) / 4) * PATCH_SAMPLES
         num_given = sum(len(piece.pcm) // 2 for piece in mine)

@@ -205,7 +205,8 @@ class HttpSpeech:
     def _place(self, piece: Piece) -> tuple[TimedWord, ...]:
         if not self._wants_words:
             return ()
-        self._aligner.follow(piece.segment, piece.audio_ms, piece.done, piece.reached)
+        self._aligner.put_segment(piece.segment)
+        self._aligner.progress(piece.segment.index, piece.audio_ms, piece.done, piece.reached)
         return tuple(self._aligner.commit_until(self._audio_ms))
 
     # ---- the listener --------------------------------------------------------------------------------------------
