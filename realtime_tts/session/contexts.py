@@ -112,9 +112,9 @@ class Contexts:
         return context.text.num_chars if message.text is None else len(message.text)
 
     def refuse(self, context_id: str) -> None:
-        """Record that no context was opened under this id because of a limit; the rest of its text must not open it
-        either."""
-        self._remember(context_id, ContextState.FAILED)
+        """Record that no context was opened under this id; the rest of its text must not open it either."""
+        if context_id not in self._ended:
+            self._remember(context_id, ContextState.FAILED)
 
     def drop_finished(self, num_kept: int) -> None:
         """Keep this many finished contexts, and those that still have something to send."""

@@ -101,16 +101,14 @@ class MessageHandler:
     def _on_start(self, message: messages.StartSession) -> None:
         if self._contexts.any_yet:
             raise InvalidMessage("session.start must come before the first context", field="type")
-        defaults = Choices(message.voice, message.audio, message.params)
-        settled = self._resolve(defaults, Choices())
-        self._defaults = defaults
-        self._announce(settled)
+        self._announce(Choices(message.voice, message.audio, message.params))
 
-    def _announce(self, settled: ContextSettings) -> None:
-        """Report the session's effective defaults. A seed that the client left open differs from context to context."""
-        self._announced = True
+    def _announce(self, defaults: Choices) -> None:
+        """Set and report the session's defaults. A seed that the client left open differs from context to context."""
+        settled = self._resolve(defaults, Choices())
+        self._defaults, self._announced = defaults, True
         params = settled.params.copy()
-        if "seed" not in self._defaults.params:
+        if "seed" not in defaults.params:
             del params["seed"]
         config = self._config
         self._sender.post(
@@ -134,7 +132,7 @@ class MessageHandler:
             self._contexts.refuse(message.context_id)
             raise refusal
         if not self._announced:
-            self._announce(self._resolve(self._defaults, Choices()))
+            self._announce(self._defaults)
         return self._contexts.add(message.context_id, settings, planner, is_draft=message.draft)
 
     def _on_commit(self, message: messages.Commit) -> None:

@@ -429,7 +429,7 @@ class ExtendSpeech(ContextEvent):
 @dataclass(frozen=True, slots=True)
 class EndOfSegments(ContextEvent):
     """No `StartSpeech` or `ExtendSpeech` follows. When all segments are spoken, finish the encoder, then call
-    `Session.audio_finished`."""
+    `Contexts.audio_finished`."""
 
 
 @dataclass(frozen=True, slots=True)

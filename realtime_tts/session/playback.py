@@ -108,7 +108,7 @@ class PlaybackClock:
 
     def rewind(self, received_ms: float, now: float) -> None:
         """Correct what was sent: the listener received no more than `received_ms` of it."""
-        self._settle(now)
+        self._base_ms, self._base_at = self.position_ms(now), max(now, self._base_at)
         self.paused = self.is_held  # if it is still paused, its next acknowledgements show that
         self.sent_ms = min(self.sent_ms, received_ms)
         if not self.is_held:
@@ -123,9 +123,6 @@ class PlaybackClock:
     @property
     def _ceiling_ms(self) -> float:
         return self.sent_ms if self._acked_ms is None else min(self.sent_ms, self._trusted_ms)
-
-    def _settle(self, now: float) -> None:
-        self._base_ms, self._base_at = self.position_ms(now), max(now, self._base_at)
 
     def _time_of(self, position_ms: float) -> float:
         return self._base_at + (position_ms - self._base_ms) / 1000

@@ -135,7 +135,7 @@ class Session:
             return False
         if (context := self.contexts.open.get(context_id)) is not None:
             self.contexts.fail(context, error)
-        elif self.contexts.ended_as(context_id) is None:
+        else:
             self.contexts.refuse(context_id)
         return context is not None
 
@@ -178,7 +178,7 @@ class Session:
 
     # ---- output --------------------------------------------------------------------------------------------------
 
-    def messages_to_send(self, now: float, max_bytes: int | None = None) -> list[messages.ServerMessage]:
+    def messages_to_send(self, now: float, max_bytes: float = math.inf) -> list[messages.ServerMessage]:
         """Return the messages that may leave now; they count as sent. Stops soon after `max_bytes` (of memory,
         roughly)."""
         state = self._connection.advance(now)
@@ -187,8 +187,7 @@ class Session:
         senders = self.contexts.sending() if state is SessionState.CONNECTED else []
         sent: list[messages.ServerMessage] = []
         try:
-            limit_bytes = math.inf if max_bytes is None else max_bytes
-            for message in self._sender.take(senders, self._connection.now, limit_bytes):
+            for message in self._sender.take(senders, self._connection.now, max_bytes):
                 sent.append(message)
                 self.contexts.sent(message)
         except SenderCrash as crash:

@@ -39,20 +39,13 @@ async def with_key_of_first_message(
         return None
     frame = first["text"] if first.get("text") is not None else first["bytes"]
     headers = [*websocket.scope["headers"], (b"xi-api-key", read_key(frame).encode("latin-1", "replace"))]
-    answered = _Answered(websocket, first)
-    return WebSocket({**websocket.scope, "headers": headers}, answered.receive, answered.send)
+    pending: list[Message] = [{"type": "websocket.connect"}, first]
 
+    async def receive() -> Message:
+        return pending.pop(0) if pending else await websocket.receive()
 
-class _Answered:
-    """The ASGI channels of a socket whose handshake is answered and whose first message is known."""
+    async def send(message: Message) -> None:
+        if message["type"] != "websocket.accept":  # it was answered
+            await websocket.send(message)
 
-    def __init__(self, websocket: WebSocket, first: Message) -> None:
-        self._websocket = websocket
-        self._pending: list[Message] = [{"type": "websocket.connect"}, first]
-
-    async def receive(self) -> Message:
-        return self._pending.pop(0) if self._pending else await self._websocket.receive()
-
-    async def send(self, message: Message) -> None:
-        if message["type"] != "websocket.accept":
-            await self._websocket.send(message)
+    return WebSocket({**websocket.scope, "headers": headers}, receive, send)

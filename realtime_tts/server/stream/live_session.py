@@ -118,18 +118,15 @@ class LiveSession:
 
     def receive(self, message: messages.ClientMessage) -> None:
         with self._input() as now:
-            refusal = self._charge(message)
+            refusal = None
+            if isinstance(message, messages.Text | messages.Commit):
+                refusal = self._services.admission.charge(self._client, self._contexts.charged_chars(message))
             if refusal is None:
                 self.session.receive(message, now)
             elif isinstance(message, messages.Commit):
                 self._contexts.failed(message.context_id, refusal, now)
             else:
                 self.session.reject(refusal, now, message)
-
-    def _charge(self, message: messages.ClientMessage) -> RealtimeTTSError | None:
-        if not isinstance(message, messages.Text | messages.Commit):
-            return None
-        return self._services.admission.charge(self._client, self._contexts.charged_chars(message))
 
     def reject(self, error: RealtimeTTSError) -> None:
         """Report a client frame that could not be parsed."""
