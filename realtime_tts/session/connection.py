@@ -155,7 +155,7 @@ class ConnectionState:
         Raises:
             SessionNotFound: the session is over.
         """
-        if self.state is SessionState.CLOSED or self._is_due(self._expires_at):
+        if self.state is SessionState.CLOSED or self.now >= self._expires_at:
             raise SessionNotFound("the session is unknown or cannot be resumed any more", field="session_id")
         self.state = SessionState.CONNECTED
         self.lost_at = None
@@ -172,25 +172,22 @@ class ConnectionState:
 
     def due_close(self) -> Close | None:
         """Return how the session closes now because of a deadline, or None."""
-        if self._is_due(self._expires_at):
+        if self.now >= self._expires_at:
             return Close(GOING_AWAY, "resume_window_over")
-        if self._is_due(self._too_slow_at):
+        if self.now >= self._too_slow_at:
             return close_slow()
-        if self.state is SessionState.CONNECTED and self._is_due(self._idle_at):
+        if self.state is SessionState.CONNECTED and self.now >= self._idle_at:
             return Close(NORMAL_CLOSURE, "idle_timeout")
         return None
 
     def is_keepalive_due(self) -> bool:
         """Return True if a keep-alive is due, provided that a context is open."""
-        return self._is_due(self._keepalive_at)
+        return self.now >= self._keepalive_at
 
     def next_deadline(self, *, has_contexts: bool) -> float:
         """Return the time of the next close or keep-alive. `has_contexts`: a context is open."""
         keepalive_at = self._keepalive_at if has_contexts else math.inf
         return min(self._expires_at, self._too_slow_at, self._idle_at, keepalive_at)
-
-    def _is_due(self, at: float) -> bool:
-        return self.now >= at
 
     @property
     def _expires_at(self) -> float:

@@ -1,4 +1,4 @@
-"""Contexts of a session: their table, their ends, and what each tells both the client and the engine."""
+"""Contexts of one session, with their audio, their time limits and their ends."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ MAX_REMEMBERED = 1024  # ids, with their final states
 
 
 class Contexts:
-    """Contexts of one session by id, oldest first: open ones, recently finished ones, and the ids already used.
+    """Owner of one session's contexts by id, oldest first: open ones, recently finished ones, and the ids already used.
 
-    The engine's side of a session: its audio comes in here; events for it are appended to `events`.
+    Takes the engine's audio. Reports each change of a context to the client, through `sender`, and to the engine, as
+    an event appended to `events`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What each message of a client does to its session's contexts."""
+"""Execution of a client's messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from realtime_tts.session.settings import Choices, ContextSettings, SessionConfi
 
 
 class MessageHandler:
-    """Executes the messages of one client. Owns the defaults of its contexts.
+    """Executes the messages of one client. Owner of the defaults of its contexts.
 
     Args:
         resolve, make_planner, refuse: as in `Session`.
