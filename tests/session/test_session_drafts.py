@@ -219,6 +219,15 @@ def test_a_commit_with_too_much_text_changes_nothing(make_driver: MakeDriver) ->
     assert [start.segment.text for start in driver.done(StartSpeech)] == ["Sure, one moment."]
 
 
+def test_a_commit_with_too_much_text_does_not_prolong_the_draft(make_driver: MakeDriver) -> None:
+    driver = make_driver(max_text_chars=20, draft_timeout_s=10.0)
+    draft(driver, "Sure, one moment.")
+    driver.wait(9)
+    driver.receive(Commit("c", "x" * 21))
+    driver.wait(2)
+    assert driver.of(messages.ContextCancelled, "c")
+
+
 def test_a_drafts_characters_count_when_it_is_committed(driver: Driver) -> None:
     charged = driver.session.contexts.charged_chars
     assert charged(Text("c", TEXT, draft=True)) == 0
