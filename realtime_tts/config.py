@@ -241,10 +241,6 @@ class Setting:
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
 
-    @property
-    def env_name(self) -> str:
-        return ENV_PREFIX + self.name.upper()
-
 
 def settings_table(*sections: str) -> Iterator[Setting]:
     """Yield the settings of the named sections and their subsections, or all, in the order of their definition."""

@@ -65,7 +65,7 @@ class RealtimeTTSError(Exception):
     retryable: bool = False
     retry_after_s: float | None = None  # seconds, if known
     context_id: str | None = None  # context of the message at fault, if known
-    delay_s: float = 0.0  # delay of the answer, seconds, for too many refusals; see `server.refusals`
+    delay_s: float = 0.0  # delay of the answer, seconds, for too many refusals; see `server/admission/refusal_delay.py`
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)

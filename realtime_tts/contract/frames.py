@@ -209,7 +209,7 @@ class RemoveAdapter(Message):
 
 @_message
 class Drain(Message):
-    """Request to accept no new context, finish what runs, then exit with status 0."""
+    """Request of a worker to its own engine: accept no new context, and finish what runs."""
 
 
 # ---- worker → gateway --------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ class Worker:
         """Serve until drained, disconnected from the supervisor, or failed.
 
         Raises:
-            EngineError: the engine's thread died, or the supervisor sent damaged data.
+            EngineError: the engine's thread died.
         """
         await self.channels.listen(clients_path)
         for number in (signal.SIGTERM, signal.SIGINT):  # first: the supervisor may signal as soon as it is ready
@@ -170,12 +170,9 @@ class Worker:
             self._has_room.clear()
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
-        decoder = frames.Decoder()
+        """Return when the supervisor's connection ends; it sends nothing more."""
         with contextlib.suppress(ConnectionError):
-            while data := await reader.read(1 << 18):
-                for message in decoder.feed(data):
-                    if isinstance(message, frames.Drain):
-                        self.post(message)
+            await reader.read()
 
     def _take(self, message: frames.Message) -> None:
         if isinstance(message, frames.EncodeVoice):

@@ -126,7 +126,9 @@ class Metrics:
         self.slow_consumers = counter("slow_consumers", "Sockets closed because the peer did not read")
         self.resumed = counter("sessions_resumed", "Sessions resumed on a new connection")
         self.lateness = gauge(
-            "lateness_seconds", "Median lateness of packets that are due", multiprocess_mode="livemax"
+            "lateness_seconds",
+            "Median delay of the latest probes through the event loop and an encoder thread",
+            multiprocess_mode="livemax",
         )
         self.late = gauge("late", "1 while the gateway is late and admits no new speech", multiprocess_mode="livemax")
         self.errors = counter("errors", "Errors sent to clients", ["code"])

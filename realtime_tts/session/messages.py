@@ -213,8 +213,8 @@ class TimedWord:
 class Words(ContextMessage):
     """Words whose audio begins in later packets; in order, each word once.
 
-    previous_end_ms: end of the word before them, measured since it was reported; None: as it was reported. Without
-        words it is the end of the last word.
+    previous_end_ms: corrected end of the word before these; None: the end reported earlier still holds. Without words
+        it is the end of the context's last word.
     """
 
     words: tuple[TimedWord, ...]

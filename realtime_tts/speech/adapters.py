@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -27,15 +26,6 @@ _TRY_AGAIN_S = 0.5
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LoadedAdapter:
-    """A loaded adapter. digest: hash of its content."""
-
-    name: str
-    rank: int
-    digest: str
-
-
 class AdapterRegistry:
     """Adapters loaded on an engine's workers; belongs to the event loop.
 
@@ -51,7 +41,7 @@ class AdapterRegistry:
     def __init__(self, engine: EngineClient, directory: Path | None = None) -> None:
         self.on_changed: Callable[[str, str], None] = lambda name, directory: None
         self._engine, self._directory = engine, directory
-        self.loaded: dict[str, LoadedAdapter] = {}
+        self.loaded: dict[str, frames.AdapterAdded] = {}
         self._changing = asyncio.Lock()
 
     def names(self) -> list[str]:
@@ -66,7 +56,7 @@ class AdapterRegistry:
         model, _, adapter = (name or "").rpartition(":")
         return (model or None, adapter) if adapter != name and adapter in self.loaded else (name, None)
 
-    async def load(self, name: str, directory: Path) -> LoadedAdapter:
+    async def load(self, name: str, directory: Path) -> frames.AdapterAdded:
         """Load an adapter from a directory, which every worker must see.
 
         Raises:
@@ -79,8 +69,8 @@ class AdapterRegistry:
             if name in self.loaded:
                 raise AdapterExists(f"there is an adapter {name!r} already", field="name")
             added = await self._engine.load_adapter(frames.AddAdapter(name, _absolute(directory)))
-            loaded = self.loaded[name] = LoadedAdapter(name, added.rank, added.digest)
-            return loaded
+            self.loaded[name] = added
+            return added
 
     async def load_all(self, adapters: Mapping[str, str]) -> None:
         """Load the adapters that the configuration names. Raises ConfigError: one of them cannot be loaded; and as
@@ -93,7 +83,7 @@ class AdapterRegistry:
             message = f"the adapter {name!r} cannot be loaded from {_absolute(Path(directory))}: {error.message}"
             raise ConfigError(message, field="adapters") from error
 
-    async def load_by_name(self, name: str) -> LoadedAdapter:
+    async def load_by_name(self, name: str) -> frames.AdapterAdded:
         """Load an adapter of the directory by its name. Raises Forbidden: no directory is configured; and as `load`."""
         directory = self._allowed()
         if not _NAME.fullmatch(name):

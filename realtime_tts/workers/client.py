@@ -98,12 +98,12 @@ class EngineClient:
             await self.close()
             raise
 
-    async def close(self, drain_s: float = 0.0) -> None:
-        """Refuse new contexts, let running requests finish for `drain_s` seconds, then end the workers. Idempotent."""
+    async def close(self) -> None:
+        """Refuse new contexts and end the workers; running requests fail. Idempotent."""
         if self.state is EngineState.CLOSED:
             return
         self.state = EngineState.DRAINING
-        await self.keeper.stop(drain_s)
+        await self.keeper.stop()
         for worker in self.workers:
             if worker.link is not None and not worker.link.is_ending:
                 self._unlink(worker)
@@ -161,7 +161,7 @@ class EngineClient:
             drafting.send(frames.CloseContext(request.context_id))
             drafting = None
         worker = drafting or self._context_workers.get(request.context_id) or self._place(request)
-        stream = RequestStream(request.request_id, request.context_id, self.cancel)
+        stream = RequestStream(request.request_id, request.context_id)
         worker.begin(stream)
         self._context_workers[request.context_id] = worker
         worker.send(request)

@@ -62,8 +62,8 @@ class Workers(Protocol):
         """Begin; changes of the workers are reported through the callbacks."""
         ...
 
-    async def stop(self, drain_s: float) -> None:
-        """Let running requests finish for at most `drain_s` seconds, then end the workers started here."""
+    async def stop(self) -> None:
+        """End the workers started here."""
         ...
 
     def load(self) -> None:
@@ -157,13 +157,13 @@ class WorkerPool:
         for supervisor in self.supervisors:
             supervisor.start()
 
-    async def stop(self, drain_s: float) -> None:
+    async def stop(self) -> None:
         if self._replacing is not None:
             self._replacing.cancel()
             await asyncio.wait([self._replacing])
         for device in self._devices:
             _cancel_announcement(device)
-        await asyncio.gather(*(supervisor.stop(drain_s) for supervisor in self.supervisors))
+        await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors))
 
     def _count(self, name: str, stats: frames.Stats) -> None:
         counted = self._counted.get(name, frames.Stats())

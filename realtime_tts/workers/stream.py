@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from realtime_tts.contract import frames
 
@@ -14,11 +13,9 @@ class RequestStream:
     Bounded: if more than `max_buffered_bytes` are unread, the request fails (`slow_consumer`).
     """
 
-    def __init__(self, request_id: str, context_id: str, cancel: Callable[[str], None]) -> None:
+    def __init__(self, request_id: str, context_id: str) -> None:
         self.request_id, self.context_id = request_id, context_id
         self.buffered_bytes = 0
-        self.ended = False  # True once the terminal message was put
-        self._cancel = cancel
         self._messages: asyncio.Queue[frames.Message] = asyncio.Queue()
         self._read_all = False
 
@@ -33,16 +30,8 @@ class RequestStream:
         self._read_all = isinstance(message, (frames.Done, frames.Failed))
         return message
 
-    async def aclose(self) -> None:
-        """Cancel the request unless it has ended; later reads end at once."""
-        if not self.ended:
-            self._cancel(self.request_id)
-        self.drop_audio()
-        self._read_all = True
-
     def put(self, message: frames.Message) -> None:
         """Add a message. Called by the client only."""
-        self.ended = isinstance(message, (frames.Done, frames.Failed))
         self.buffered_bytes += len(message.payload)
         self._messages.put_nowait(message)
 

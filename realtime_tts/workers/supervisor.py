@@ -105,15 +105,12 @@ class Supervisor:
         """Begin supervising; returns at once."""
         self._task = watch(self._supervise(), f"supervise {self.spec.name}", self._on_failed)
 
-    async def stop(self, drain_s: float = 0.0) -> None:
-        """End the worker: with a drain of at most `drain_s`, then SIGTERM, then SIGKILL. Return when it has ended."""
+    async def stop(self) -> None:
+        """End the worker: SIGTERM, then SIGKILL. Return when it has ended."""
         self._stopping = True
         self._may_start.set()
         if self._task is None:
             return
-        if drain_s > 0 and self._writer is not None and self.ready is not None:
-            self._writer.write(frames.encode(frames.Drain()))
-            await asyncio.wait([self._task], timeout=drain_s)
         self._stop_now.set()  # not a cancellation, which could cut short the reaping of the process
         await asyncio.wait([self._task])
 

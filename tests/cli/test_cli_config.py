@@ -145,4 +145,3 @@ def test_values_by_name_make_equal_settings() -> None:
 def test_every_setting_explains_itself(row: object) -> None:
     assert row.help.endswith(".")  # type: ignore[attr-defined]
     assert row.flag.startswith("--")  # type: ignore[attr-defined]
-    assert row.env_name.startswith("REALTIME_TTS_")  # type: ignore[attr-defined]

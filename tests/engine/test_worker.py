@@ -187,17 +187,6 @@ async def test_a_worker_killed_or_stopped_in_mid_speech_is_replaced_and_speaks(
     after, done = await collect(speak(client, "hello there.", "after", voice="mine"))
     assert isinstance(done, frames.Done)
     assert np.abs(after.astype(int) - before).max() < 33  # 1e-3 of full scale
-    await a_drain_by_the_gateway_ends_the_worker_by_itself(client)
-
-
-async def a_drain_by_the_gateway_ends_the_worker_by_itself(client: EngineClient) -> None:
-    stream = speak(client)
-    await anext(stream)
-    (supervisor,) = supervisors(client)
-    await client.close(drain_s=30)
-    _, done = await collect(stream)
-    assert isinstance(done, frames.Done)
-    assert supervisor.last_exit == 0
 
 
 async def test_sigterm_has_a_worker_leave_when_its_contexts_are_closed_and_a_second_one_at_once(

@@ -167,7 +167,6 @@ class FakeWorker:
         self.loadings: set[asyncio.Task[None]] = set()
         self.num_steps = self.num_speaking = self.num_parked = 0
         self.num_extensions = self.num_text_waits = 0  # of requests that have ended
-        self.draining = asyncio.Event()
         self.leaving = False
 
     def send(self, message: frames.Message) -> None:
@@ -444,15 +443,13 @@ async def serve(options: argparse.Namespace) -> None:
     await worker.channels.listen(clients_path(options.socket))
     writer.write(frames.encode(ready(options)))
     beat = asyncio.create_task(heartbeat(worker))
-    listen = asyncio.create_task(obey(reader, worker))
-    drained = asyncio.create_task(finish_all(worker))
+    listen = asyncio.create_task(reader.read())  # until the supervisor hangs up
     left = asyncio.create_task(leave(worker))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, begin_to_leave, worker)
-    await asyncio.wait([listen, drained, left], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([listen, left], return_when=asyncio.FIRST_COMPLETED)
     for task in (
         beat,
         listen,
-        drained,
         left,
         *(task for _, task in worker.requests.values()),
         *worker.encodings.values(),
@@ -462,14 +459,6 @@ async def serve(options: argparse.Namespace) -> None:
     writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
-
-
-async def obey(reader: asyncio.StreamReader, worker: FakeWorker) -> None:
-    """Drain when the supervisor asks for it."""
-    decoder = frames.Decoder()
-    while data := await reader.read(65536):
-        if any(isinstance(message, frames.Drain) for message in decoder.feed(data)):
-            worker.draining.set()
 
 
 def begin_to_leave(worker: FakeWorker) -> None:
@@ -484,12 +473,6 @@ async def leave(worker: FakeWorker) -> None:
     await asyncio.sleep(0.5)
     while worker.contexts:
         await asyncio.sleep(0.05)
-
-
-async def finish_all(worker: FakeWorker) -> None:
-    await worker.draining.wait()
-    while worker.requests:
-        await asyncio.sleep(0.01)
 
 
 def main() -> None:

@@ -184,7 +184,9 @@ def test_the_windowed_loss_is_that_of_each_row_by_itself() -> None:
     """Rows that begin and end anywhere in the blocks, one of them as long as a row may be."""
     made = spelt(60)
     long = corpus(["ab " * 65 + "ab"], [250], [[3 * n, 3 * n + 2] for n in range(66)], [0])
-    rows = RowMaker(LatentCorpus.together([made, long]), Conditioning(prompt=0.5, open_text=0), np.random.default_rng(0))
+    rows = RowMaker(
+        LatentCorpus.together([made, long]), Conditioning(prompt=0.5, open_text=0), np.random.default_rng(0)
+    )
     chosen = [rows.row(n) for n in (0, 1, 60, 2, 3)]
     assert max(len(row.tokens) for row in chosen) > 440
     batch = collate(chosen, BatchShape(positions=777, rows=16, audio=500, targets=400))

@@ -96,7 +96,7 @@ class CartesiaDialect:
         context = self._contexts[context_id]
         if context.has_ended:
             if text.strip():
-                raise InvalidRequest("the context's last input was not to be followed by another", field="transcript")
+                raise InvalidRequest("this context has ended: its last input had continue false", field="transcript")
             return  # some clients send the last input twice
         context.has_ended = not input_.continue_
         yield replace(opening or messages.Text(context_id, ""), text=text)

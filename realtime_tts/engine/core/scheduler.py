@@ -40,7 +40,8 @@ from realtime_tts.engine.core.step_builder import StepBuilder
 from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.errors import Overloaded, RequestTooLarge
 
-# Pause after a tenant's step with a group, in lengths of that step, if other tenants are present: few requests meet it.
+# After a step with another number of flow steps, its tenant's streams with such a number wait for this many lengths of
+# that step if other tenants are present, so that these seldom meet a long step.
 _REST = 3
 _RECENT_S = 10.0  # a tenant that sent a request within this time counts as present
 # Time that drafts may add to steps with streams, as a share of the fixed part of each step. Streams at work need the

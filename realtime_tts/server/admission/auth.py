@@ -176,7 +176,7 @@ class Authenticator:
             Forbidden: the port listens on loopback, and the name is not loopback: a page may point it at 127.0.0.1.
         """
         if not is_loopback(_host_name(headers.get("host", ""))) and self._metrics_are_local:
-            raise Forbidden("figures are given to this machine only, by its loopback name")
+            raise Forbidden("metrics are served to this machine only; use localhost or 127.0.0.1")
 
 
 def _host_name(host: str) -> str:

@@ -75,7 +75,7 @@ def refusal(load: SpeechLoad, tenant: str, max_waiting: int) -> Overloaded | Non
     # While late, admit a key without streams only if another key has more than one.
     is_beyond_share = total > 0 and mine >= total // num_keys
     if load.is_late and is_beyond_share and not _is_crowded_out(load, tenant):
-        return Overloaded("the server is late with what is being spoken")
+        return Overloaded("the server cannot keep up with the speech that is running")
     num_waiting = total - load.num_streams
     if num_waiting < max_waiting:
         return None
@@ -84,7 +84,7 @@ def refusal(load: SpeechLoad, tenant: str, max_waiting: int) -> Overloaded | Non
     num_waiting = sum(min(num, load.num_streams) for num in load.speaking.values()) - load.num_streams
     if mine < fair_share(load.num_streams, num_keys) and num_waiting < 2 * max(max_waiting, load.num_streams):
         return None
-    return Overloaded("the engine has as much to speak as it can")
+    return Overloaded("the engine is at full capacity")
 
 
 def _is_crowded_out(load: SpeechLoad, tenant: str) -> bool:

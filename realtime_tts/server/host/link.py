@@ -85,7 +85,7 @@ class HostLink(Peers):
         for name, path in self._paths.items():
             self.on_ready(name, path)
 
-    async def stop(self, drain_s: float) -> None:
+    async def stop(self) -> None:
         """Do nothing: the host owns the workers."""
 
     def load(self) -> None:

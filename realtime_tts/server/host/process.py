@@ -177,7 +177,7 @@ class Host:
                 source.close()
             self._limiter.close()
             self._sender.close()
-            await self.workers.stop(0.0)
+            await self.workers.stop()
             self._directory.remove()
         if self._error is not None:
             raise self._error

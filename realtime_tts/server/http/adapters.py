@@ -7,10 +7,10 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Request
 
+from realtime_tts.contract import frames
 from realtime_tts.server.http import schemas
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyGateway, Owner, problems, read_body, takes
 from realtime_tts.server.logs import log_event
-from realtime_tts.speech.adapters import LoadedAdapter
 
 logger = logging.getLogger(__name__)
 
@@ -49,5 +49,5 @@ async def unload_adapter(gateway: AnyGateway, name: str, client: Owner) -> None:
     log_event(logger, logging.INFO, "adapter_unloaded", adapter=name, key=client.tenant or None)
 
 
-def _described(adapter: LoadedAdapter) -> schemas.Adapter:
+def _described(adapter: frames.AdapterAdded) -> schemas.Adapter:
     return schemas.Adapter(name=adapter.name, rank=adapter.rank, digest=adapter.digest)

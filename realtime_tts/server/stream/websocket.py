@@ -271,7 +271,9 @@ class Connection:
         if self._live is None:
             return
         # A shutdown is not the client's fault.
-        error = None if code == GOING_AWAY else InvalidMessage("the connection carried what is no message")
+        error = (
+            None if code == GOING_AWAY else InvalidMessage("the client sent data that is not a valid WebSocket message")
+        )
         self._live.close(code, reason, error)
         while self._write_batch(self._live):
             pass
