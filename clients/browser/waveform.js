@@ -92,7 +92,7 @@ export class Waveform {
       pen.roundRect(toX(fromMs), (height - size) / 2, BAR_WIDTH, size, 1.5);
     }
     pen.fill();
-    if (loudness.madeMs > 0) this.#playhead(pen, toX(this.heardMs), height, style.getPropertyValue('--playhead'));
+    if (loudness.madeMs > 0) this.#playhead(pen, toX(this.heardMs), width, height, style.getPropertyValue('--playhead'));
   }
 
   /** Bars that are complete are not computed again in the next frame. */
@@ -103,11 +103,11 @@ export class Waveform {
     return level;
   }
 
-  #playhead(pen, x, height, colour) {
+  #playhead(pen, x, width, height, colour) {
     pen.fillStyle = colour;
-    pen.fillRect(Math.max(0, x - 1), 0, 2, height);
+    pen.fillRect(Math.min(Math.max(0, x - 1), width - 2), 0, 2, height);
     pen.beginPath();
-    pen.arc(Math.max(4, x), 4, 4, 0, 2 * Math.PI);
+    pen.arc(Math.min(Math.max(4, x), width - 4), 4, 4, 0, 2 * Math.PI);
     pen.fill();
   }
 
