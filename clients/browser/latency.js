@@ -65,7 +65,7 @@ export class Latency {
     const longest = Math.max(...this.#past);
     const words = `Last ${this.#past.length}: median ${milliseconds(median(this.#past))}, longest ${milliseconds(longest)}`;
     const past = this.element.querySelector('.past');
-    past.hidden = false;
+    past.hidden = this.#past.length < 2;
     past.querySelector('span').textContent = words;
     past.querySelector('.dots').replaceChildren(...this.#past.map((ms) => {
       const dot = make('i', {});

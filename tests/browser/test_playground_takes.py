@@ -104,6 +104,7 @@ def test_a_take_is_replayed_from_any_place_and_saved_with_the_same_samples(
     page.script("document.getElementById('position').focus()")
     page.driver.switch_to.active_element.send_keys(Keys.HOME, Keys.PAGE_UP)
     position_ms = page.script(POSITION)
+    assert page.script("return document.querySelector('.past').hidden"), "one take has no median"
     assert 0 < position_ms < len(TEXT) * MS_PER_CHAR / 2
     assert page.lit_words() == [word for k, word in enumerate(TEXT.split()) if starts_ms()[k] < position_ms]
 
@@ -111,6 +112,7 @@ def test_a_take_is_replayed_from_any_place_and_saved_with_the_same_samples(
     with wave.open(io.BytesIO(saved(page, downloads, "some-words-to-hear-again-1.wav"))) as file:
         assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, page.sample_rate())
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")
+    assert not page.script("return document.querySelector('.past').hidden")
     np.testing.assert_allclose(samples / 32768, page.samples("decoded", number), atol=1 / 32768)
 
 
