@@ -84,6 +84,8 @@ def test_a_program_is_copied_and_shows_no_key(page: PlaygroundPage) -> None:
         "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     )
     page.open_dialog("use-code")
+    fits = "const pre = document.querySelector('#code-dialog pre'); return pre.scrollWidth <= pre.clientWidth"
+    assert page.script(fits), "long lines are wrapped"
     kinds = page.script("return [...document.querySelectorAll('[name=kind]')].map((e) => e.value)")
     assert kinds == ["curl", "python", "javascript", "openai", "livekit", "pipecat"]
     programs = [program(page, kind) for kind in kinds]
