@@ -9,7 +9,7 @@ const EXCERPT_CHARS = 120;
 
 export class Takes {
   /**
-   * @param {HTMLElement} section hidden while there is no take, with a list
+   * @param {HTMLElement} section with a list
    * @param {{replay: (take: Take) => void, download: (take: Take, format: string) => void, again: (take: Take) => void}} actions
    */
   constructor(section, actions) {
@@ -42,7 +42,6 @@ export class Takes {
       button({ text: 'Same settings', label: `Same settings: ${excerpt}` }, () => again(take)),
     ));
     this.list.children[MAX_TAKES]?.remove();
-    this.section.hidden = false;
   }
 
   /** Return the last whole take with the same text, voice, seed and settings. @param {Parameters<typeof settingsOf>[0]} wanted */

@@ -53,6 +53,39 @@ def saved(page: PlaygroundPage, directory: Path, name: str) -> bytes:
     return path.read_bytes()
 
 
+PLACES = """
+return ['speak', 'wave', 'takes'].map((id) => Math.round(document.getElementById(id).getBoundingClientRect().top));
+"""
+
+
+@pytest.fixture(params=[(1440, 900), (1024, 768)], ids=str)
+def wide_page(page: PlaygroundPage, request: pytest.FixtureRequest) -> Iterator[PlaygroundPage]:
+    width, height = request.param
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    yield page
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_nothing_moves_when_a_take_enters_the_list(wide_page: PlaygroundPage) -> None:
+    places = wide_page.script(PLACES)
+    for _ in range(2):
+        wide_page.speak(TEXT)
+        finish(wide_page)
+        assert wide_page.script(PLACES) == places
+    rightmost = """const canvas = document.getElementById('wave'), { width } = canvas;
+    const { data } = canvas.getContext('2d').getImageData(width - 10, 4, 10, 1);
+    return Array.from({ length: 10 }, (_, x) => data[4 * x + 3] > 127).filter(Boolean).length;"""
+    assert wide_page.script(rightmost) >= 7, "the playhead's knob is whole at the end"
+
+
+def test_four_voices_are_shown_without_scrolling(wide_page: PlaygroundPage) -> None:
+    wide_page.click("compare")
+    assert wide_page.script("""const tiles = document.getElementById('voices');
+    while (tiles.children.length < 4) tiles.append(tiles.firstElementChild.cloneNode(true));
+    return tiles.scrollHeight <= tiles.clientHeight;""")
+
+
 LATENCY = """
 const shown = (selector) => [...document.querySelectorAll(selector)];
 return [document.querySelector('#latency .origin').textContent,
@@ -71,6 +104,7 @@ def test_what_came_from_memory_and_what_was_mended_is_told_on_the_take(
     finish(page)
     origin, stages, num_dots, takes = page.script(LATENCY)
     assert (origin, num_dots, takes) == ("", 1, [["High", "2.2 s"]])
+    assert page.script("return document.querySelector('.past').hidden"), "one take has no median"
     assert {"server", "jitter buffer"} <= set(stages)
     gateway.report = {"opening_used": True, "mended": 1}
     page.choose("seed", "7")
@@ -78,6 +112,7 @@ def test_what_came_from_memory_and_what_was_mended_is_told_on_the_take(
     finish(page)
     origin, _, num_dots, takes = page.script(LATENCY)
     assert (origin, num_dots) == ("from memory", 2)
+    assert not page.script("return document.querySelector('.past').hidden")
     assert takes[0] == ["High", "2.2 s", "from memory", "1 slip mended"]
     take_button(page, 1, "Replay")
     page.wait(lambda: page.script(LATENCY)[0] == "", "the figures of the first take")
@@ -104,7 +139,6 @@ def test_a_take_is_replayed_from_any_place_and_saved_with_the_same_samples(
     page.script("document.getElementById('position').focus()")
     page.driver.switch_to.active_element.send_keys(Keys.HOME, Keys.PAGE_UP)
     position_ms = page.script(POSITION)
-    assert page.script("return document.querySelector('.past').hidden"), "one take has no median"
     assert 0 < position_ms < len(TEXT) * MS_PER_CHAR / 2
     assert page.lit_words() == [word for k, word in enumerate(TEXT.split()) if starts_ms()[k] < position_ms]
 
@@ -112,7 +146,6 @@ def test_a_take_is_replayed_from_any_place_and_saved_with_the_same_samples(
     with wave.open(io.BytesIO(saved(page, downloads, "some-words-to-hear-again-1.wav"))) as file:
         assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, page.sample_rate())
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")
-    assert not page.script("return document.querySelector('.past').hidden")
     np.testing.assert_allclose(samples / 32768, page.samples("decoded", number), atol=1 / 32768)
 
 
