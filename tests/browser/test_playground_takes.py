@@ -69,8 +69,8 @@ def wide_page(page: PlaygroundPage, request: pytest.FixtureRequest) -> Iterator[
 
 def test_nothing_moves_when_a_take_enters_the_list(wide_page: PlaygroundPage) -> None:
     places = wide_page.script(PLACES)
-    for _ in range(2):
-        wide_page.speak(TEXT)
+    for text in (TEXT, f"{TEXT} {TEXT}"):
+        wide_page.speak(text)
         finish(wide_page)
         assert wide_page.script(PLACES) == places
     rightmost = """const canvas = document.getElementById('wave'), { width } = canvas;
