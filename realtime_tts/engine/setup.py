@@ -145,14 +145,14 @@ def _warm_up_context(engine: Engine) -> None:
     """Run a context in the default voice: a text that is extended while it is spoken, and one that continues it."""
     voice = engine.loaded.policy.default_voice
     begun, whole = _WARM_UP_SENTENCE[: len(_WARM_UP_SENTENCE) // 2], _WARM_UP_SENTENCE
-    engine.post(frames.Generate("rehearsed", "rehearsal", begun, voice=voice, max_patches=4, paced=False, final=False))
+    engine.post(frames.Generate("extended", "warm-up", begun, voice=voice, max_patches=4, paced=False, final=False))
     for _ in range(2):
         engine.step()
-    engine.post(frames.Extend("rehearsed", whole, final=True))
+    engine.post(frames.Extend("extended", whole, final=True))
     _run_to_end(engine)
-    engine.post(frames.Generate("continued", "rehearsal", whole, voice=voice, max_patches=2, paced=False))
+    engine.post(frames.Generate("continued", "warm-up", whole, voice=voice, max_patches=2, paced=False))
     _run_to_end(engine)
-    engine.post(frames.CloseContext("rehearsal"))
+    engine.post(frames.CloseContext("warm-up"))
     engine.step()
 
 

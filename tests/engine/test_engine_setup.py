@@ -71,7 +71,7 @@ def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel)
     # As callers do: a text that is extended, a context that goes on, and steps over all that fit.
     done = {message.request_id: message for message in said if isinstance(message, frames.Done)}
     assert not [message for message in said if isinstance(message, frames.Failed)]
-    assert done["rehearsed"].extensions == 1
+    assert done["extended"].extensions == 1
     assert all(one.num_patches > 1 for one in done.values())
     said.clear()
     engine.step()
