@@ -13,34 +13,11 @@ import dataclasses
 
 import numpy as np
 
-from realtime_tts.engine.voices import EngineVoice
+from realtime_tts.engine.voices import Conditioning, EngineVoice
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.sequence import Patches, Sequence, build_sequence, num_positions
 
 REFERENCE_PATCHES = 10  # patches of a zero-shot segment that become the reference for the rest of its context
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Conditioning:
-    """Parts of an input conditioning its text, independent of the text's length.
-
-    prefix_ids, reference, prompt, prompt_text: as in `EngineVoice`. instructions: read as the text's beginning.
-    """
-
-    prefix_ids: tuple[int, ...] = ()
-    reference: Patches | None = None
-    prompt: Patches | None = None
-    prompt_text: str = ""
-    instructions: str = ""
-
-
-@dataclasses.dataclass(slots=True)
-class _Memory:
-    """State of one context. reference: the voice of its first segment. prompt: the last segment's speech."""
-
-    reference: Patches | None = None
-    prompt: Patches | None = None
-    prompt_text: str = ""
 
 
 class Continuity:
@@ -48,7 +25,8 @@ class Continuity:
 
     def __init__(self, loaded: LoadedModel, max_contexts: int = 4096) -> None:
         self._loaded, self._max_contexts = loaded, max_contexts
-        self._memories: collections.OrderedDict[str, _Memory] = collections.OrderedDict()
+        # Reference: the voice of a context's first segment. Prompt: its last segment's speech.
+        self._memories: collections.OrderedDict[str, Conditioning] = collections.OrderedDict()
         continues = loaded.policy.continuity == "continuation" or not loaded.config.supports_reference
         self._continues = continues and loaded.policy.max_prompt_patches > 0
 
@@ -57,7 +35,7 @@ class Continuity:
 
     def first(self, voice: EngineVoice, instructions: str = "") -> Conditioning:
         """Return the surroundings of a context's first segment: voice and instructions alone."""
-        return Conditioning(voice.prefix_ids, voice.reference, voice.prompt, voice.prompt_text, instructions)
+        return dataclasses.replace(voice.conditioning, instructions=instructions)
 
     def next(
         self, text: str, voice: EngineVoice, context_id: str, max_positions: int, instructions: str = ""
@@ -66,11 +44,11 @@ class Continuity:
         memory = self._memories.get(context_id)
         if memory is None:
             return self.first(voice, instructions)
-        reference = voice.reference if voice.reference is not None else memory.reference
-        prompt, prompt_text = voice.prompt, voice.prompt_text
+        whole = voice.conditioning
+        if whole.reference is None:
+            whole = dataclasses.replace(whole, reference=memory.reference)
         if memory.prompt is not None:
-            prompt, prompt_text = memory.prompt, memory.prompt_text
-        whole = Conditioning(voice.prefix_ids, reference, prompt, prompt_text)
+            whole = dataclasses.replace(whole, prompt=memory.prompt, prompt_text=memory.prompt_text)
         fits = self.num_positions(whole, text) <= max_positions
         return whole if fits else self.first(voice, instructions)
 
@@ -102,15 +80,16 @@ class Continuity:
         """Store a segment that was spoken to its end."""
         if not patches:
             return
-        memory = self._memories.setdefault(context_id, _Memory())
-        self._memories.move_to_end(context_id)
-        while len(self._memories) > self._max_contexts:
-            self._memories.popitem(last=False)
+        memory, own = self._memories.pop(context_id, Conditioning()), voice.conditioning
         speech = np.stack(patches)
         if self._continues:
-            memory.prompt_text, memory.prompt = self._prompt(text, speech)
-        elif memory.reference is None and not voice.prefix_ids and voice.reference is None and voice.prompt is None:
-            memory.reference = speech[:REFERENCE_PATCHES]
+            prompt_text, prompt = self._prompt(text, speech)
+            memory = Conditioning(prompt=prompt, prompt_text=prompt_text)
+        elif memory.reference is None and not own.prefix_ids and own.reference is None and own.prompt is None:
+            memory = Conditioning(reference=speech[:REFERENCE_PATCHES])
+        self._memories[context_id] = memory
+        while len(self._memories) > self._max_contexts:
+            self._memories.popitem(last=False)
 
     def forget(self, context_id: str) -> None:
         """Remove the state of a closed context."""

@@ -400,7 +400,7 @@ class Engine:
         request.num_prefill = source.num_positions
         segment.input = source
         num_fixed = source.num_positions - len(segment.patches) if request.supply.is_final else source.text_start
-        if conditioning.prompt is not voice.prompt:
+        if conditioning.prompt is not voice.conditioning.prompt:
             num_fixed = min(num_fixed, source.spoken_end)
         adapter = segment.adapter.digest if segment.adapter is not None else ""
         root = prefix_root(self.loaded.name, adapter, message.tenant)
@@ -410,9 +410,9 @@ class Engine:
 
     def _note_prefixes(self, segment: EngineSegment) -> None:
         """Note the prefixes of this input that other requests may share; not what its own context has added."""
-        conditioning, voice, source = segment.conditioning, segment.voice, segment.input
+        conditioning, own, source = segment.conditioning, segment.voice.conditioning, segment.input
         assert conditioning is not None
-        if conditioning.reference is not voice.reference or conditioning.prompt is not voice.prompt:
+        if conditioning.reference is not own.reference or conditioning.prompt is not own.prompt:
             return
         keys, hashes, size = frames.prefix_keys(segment.message), segment.request.hashes, self.config.block_size
         if segment.message.voice:

@@ -12,7 +12,7 @@ import numpy as np
 from realtime_tts.contract import frames
 from realtime_tts.contract.speech_params import SPEECH_PARAMS
 from realtime_tts.engine.adapters import AdapterStore, EngineAdapter
-from realtime_tts.engine.continuity import Conditioning, Continuity
+from realtime_tts.engine.continuity import Continuity
 from realtime_tts.engine.core.request import Request
 from realtime_tts.engine.core.text_supply import TextSupply
 from realtime_tts.engine.end_detector import EndDetector
@@ -20,7 +20,7 @@ from realtime_tts.engine.openings import OpeningPlace
 from realtime_tts.engine.proofreader import Finding
 from realtime_tts.engine.runtime.noise import noise_key
 from realtime_tts.engine.text_track import TextTrack
-from realtime_tts.engine.voices import EngineVoice, EngineVoiceCache
+from realtime_tts.engine.voices import Conditioning, EngineVoice, EngineVoiceCache
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.model.adapted import NO_ADAPTER
 from realtime_tts.model.checkpoint import LoadedModel

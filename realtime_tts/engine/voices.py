@@ -22,21 +22,32 @@ MIN_RECORDING_S = 0.1
 _MAX_HASHES = 4096  # kept per voice for its removal
 
 
-@dataclasses.dataclass(slots=True)
-class EngineVoice:
-    """Input before a text that makes the model speak in this voice.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Conditioning:
+    """Parts of an input conditioning its text, independent of the text's length.
 
     prefix_ids: trusted tokens, such as a speaker token. reference: patches of an isolated reference. prompt,
-    prompt_text: speech that is continued from. hashes: KV blocks with content of the voice, for its removal.
+    prompt_text: speech that is continued from. instructions: read as the text's beginning.
+    """
+
+    prefix_ids: tuple[int, ...] = ()
+    reference: Patches | None = None
+    prompt: Patches | None = None
+    prompt_text: str = ""
+    instructions: str = ""
+
+
+@dataclasses.dataclass(slots=True)
+class EngineVoice:
+    """A voice: the conditioning that makes the model speak in it.
+
+    hashes: KV blocks with content of the voice, for its removal.
     is_removed: running requests may end with it, but nothing of them stays in the prefix cache.
     """
 
     voice_id: str
     tenant: str = ""
-    prefix_ids: tuple[int, ...] = ()
-    reference: Patches | None = None
-    prompt: Patches | None = None
-    prompt_text: str = ""
+    conditioning: Conditioning = Conditioning()
     is_added: bool = False
     is_removed: bool = False
     hashes: dict[bytes, None] = dataclasses.field(default_factory=dict)
@@ -58,7 +69,7 @@ class EngineVoiceCache:
     def __init__(self, loaded: LoadedModel) -> None:
         self._config = loaded.config
         self._voices = {
-            name: EngineVoice(name, prefix_ids=tuple(loaded.tokenizer.encode_trusted(policy.text_prefix)))
+            name: EngineVoice(name, "", Conditioning(tuple(loaded.tokenizer.encode_trusted(policy.text_prefix))))
             for name, policy in loaded.policy.voices.items()
         }
 
@@ -113,14 +124,12 @@ def voice_from_latents(config: ModelConfig, message: frames.AddVoice) -> EngineV
     patches: Patches = np.frombuffer(message.payload, "<f4").astype(np.float32).reshape(-1, *shape)
     if not np.isfinite(patches).all():
         raise InvalidRequest("latents must be finite", field="voice")
-    return EngineVoice(
-        message.voice_id,
-        message.tenant,
+    conditioning = Conditioning(
         reference=patches[:num_reference] if num_reference else None,
         prompt=patches[num_reference:] if num_prompt else None,
         prompt_text=message.prompt_text or "",
-        is_added=True,
     )
+    return EngineVoice(message.voice_id, message.tenant, conditioning, is_added=True)
 
 
 @torch.inference_mode()

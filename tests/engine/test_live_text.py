@@ -121,7 +121,7 @@ def test_what_follows_an_extension_is_what_the_model_says_to_the_whole_text_and_
         add_voice(harness, parts)
         fields = {"voice": "v"}
     segment = begin(harness, seed=3, **fields)
-    voice, so_far = segment.voice, np.stack(segment.patches)
+    voice, so_far = segment.voice.conditioning, np.stack(segment.patches)
     assert 2 <= len(so_far) <= 4  # at 20 characters, with 14 in front
     extend(harness, WHOLE)
     harness.run()
