@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from realtime_tts.errors import ContextClosed, RealtimeTTSError, TextTooLong
-from realtime_tts.session.context_text import ContextText, Planner
+from realtime_tts.session.context_text import ContextText
 from realtime_tts.session.engine_side import EngineSide
 from realtime_tts.session.memory import OBJECT_BYTES, text_bytes
 from realtime_tts.session.messages import (
@@ -23,7 +23,7 @@ from realtime_tts.session.messages import (
 from realtime_tts.session.resume import Missing
 from realtime_tts.session.sender import ContextSender
 from realtime_tts.session.settings import ContextSettings
-from realtime_tts.text.planner import Segment
+from realtime_tts.text.planner import Planner, Segment
 
 # The engine takes two segments; the third is ready when one of them ends. Text beyond these stays unplanned.
 MAX_UNSPOKEN = 3

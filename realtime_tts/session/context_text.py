@@ -7,12 +7,11 @@ same time as one piece, and slices carry the time of the latest text. So slicing
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from realtime_tts.session.memory import OBJECT_BYTES, text_bytes
-from realtime_tts.text.planner import Segment
+from realtime_tts.text.planner import Planner, Planning, Segment
 
 SLICE_CHARS = 32  # characters read at a time; each stretch of work counts as this many
 MAX_SPANS = 16  # ranges reported at most; the first ones are enough of a text full of unspeakable parts
@@ -20,33 +19,6 @@ _PENDING_BYTES = 8  # bytes of a character that a planner keeps until its segmen
 _UNSPEAKABLE = "parts of the text cannot be spoken and are left out"
 _IGNORED = "this markup has no effect; the text in it is spoken"
 _CHUNK_CHARS = 1024  # text may come letter by letter, and each string has an overhead
-
-
-class Planner(Protocol):
-    """Text planner: text deltas in, segments out (`realtime_tts.text.pause_planner.PausePlanner`).
-
-    The methods return iterators: each step is a stretch of work of a millisecond or less and yields its segments. Run
-    one iteration to its end before you call another method.
-    """
-
-    def pushing(self, delta: str, now: float) -> Iterator[Sequence[Segment]]: ...
-
-    def flushing(self, now: float) -> Iterator[Sequence[Segment]]: ...
-
-    def ending(self, now: float) -> Iterator[Sequence[Segment]]: ...
-
-    def ticking(self, now: float) -> Iterator[Sequence[Segment]]: ...
-
-    def take_skipped(self) -> Sequence[tuple[int, int]]:
-        """Return ranges of the context's text that cannot be spoken, found since the last call.
-
-        Each range has at least one character that is neither white space nor punctuation: an emoji, another script.
-        """
-
-    def take_ignored(self) -> Sequence[tuple[int, int]]:
-        """Return ranges of unsupported markup in the context's text, found since the last call."""
-
-    def next_deadline(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +63,7 @@ class ContextText:
         self._marks: deque[_Mark] = deque()
         self._chunk, self._offset = 0, 0  # position of the next read
         self._num_read = 0
-        self._work: Iterator[Sequence[Segment]] | None = None  # the planner's work in progress
+        self._work: Planning | None = None  # the planner's work in progress
         self._work_chars = 0  # work counted when it ends: a stretch of its own if there was none
         self._reached: _Mark | None = None  # the mark reached when that work ends
         self._last_text_at = 0.0
@@ -159,7 +131,7 @@ class ContextText:
             return Planned(SLICE_CHARS + sum(segment.end - segment.start for segment in segments), segments)
         return self._finish_work(self._planner)
 
-    def _begin(self, planner: Planner, now: float) -> Iterator[Sequence[Segment]] | None:
+    def _begin(self, planner: Planner, now: float) -> Planning | None:
         """Return the next work of the planner, or None."""
         end = self._marks[0].position if self._marks else self.num_chars
         if self._num_read < end:

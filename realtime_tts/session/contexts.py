@@ -10,7 +10,6 @@ from realtime_tts.errors import ContextClosed, InternalError, InvalidRequest, Re
 from realtime_tts.session import messages
 from realtime_tts.session.connection import ConnectionState, SessionState
 from realtime_tts.session.context import Context, ContextState
-from realtime_tts.session.context_text import Planner
 from realtime_tts.session.memory import (
     ID_BYTES,
     ITEM_BYTES,
@@ -23,6 +22,7 @@ from realtime_tts.session.memory import (
 )
 from realtime_tts.session.sender import ContextSender, SessionSender
 from realtime_tts.session.settings import ContextSettings, SessionConfig
+from realtime_tts.text.planner import Planner
 
 AHEAD_MS = 1000.0  # lead from which a delay of some 10 ms is harmless
 PLAN_CHARS = 32  # characters planned before other sessions get their turn: one stretch

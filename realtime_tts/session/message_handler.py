@@ -10,10 +10,10 @@ from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError
 from realtime_tts.session import messages
 from realtime_tts.session.connection import CLIENT_LEFT, Close, ConnectionState
 from realtime_tts.session.context import Context, ContextState, check_length
-from realtime_tts.session.context_text import Planner
 from realtime_tts.session.contexts import Contexts
 from realtime_tts.session.sender import SessionSender
 from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig
+from realtime_tts.text.planner import Planner
 
 
 class MessageHandler:

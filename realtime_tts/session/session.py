@@ -21,12 +21,12 @@ from realtime_tts.session.connection import (
     close_for,
     close_slow,
 )
-from realtime_tts.session.context_text import Planner
 from realtime_tts.session.contexts import Contexts
 from realtime_tts.session.memory import MemoryLimit, message_bytes
 from realtime_tts.session.message_handler import MessageHandler
 from realtime_tts.session.sender import SenderCrash, SessionSender
 from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig
+from realtime_tts.text.planner import Planner
 
 # Memory that a message may add, relative to its own: its answer, and what a planner keeps of its text.
 _GROWTH = 10

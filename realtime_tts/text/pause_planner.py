@@ -13,12 +13,12 @@ from realtime_tts.text.marks import Break, Decoded, Piece, Substitute, Tag
 from realtime_tts.text.markup import markup_reader
 from realtime_tts.text.normalizer import Normalizer, primary_subtag
 from realtime_tts.text.pauses import EMPTY_SPEECH_MS, MAX_SENTENCE_SILENCE_MS, MAX_SILENCE_MS
-from realtime_tts.text.planner import OPEN_STALL_S, Planning, Segment, SpeechPlanner, all_segments
+from realtime_tts.text.planner import OPEN_STALL_S, Planner, Planning, Segment, SpeechPlanner
 from realtime_tts.text.segmenter import SegmenterConfig
 from realtime_tts.text.words import Word
 
 
-class PausePlanner:
+class PausePlanner(Planner):
     """Planner of one context's text with markup. A pause is a segment without words, and ends the segment before it.
 
     Characters of markup belong to the context's text: positions count them.
@@ -66,19 +66,6 @@ class PausePlanner:
         """Number of characters received, without those that may still become markup."""
         return self._planner.num_chars + self._positions.shift
 
-    def push(self, delta: str, now: float) -> list[Segment]:
-        """Add text; see `SpeechPlanner`, also for the methods that follow."""
-        return all_segments(self.pushing(delta, now))
-
-    def flush(self, now: float) -> list[Segment]:
-        return all_segments(self.flushing(now))
-
-    def end(self, now: float) -> list[Segment]:
-        return all_segments(self.ending(now))
-
-    def tick(self, now: float) -> list[Segment]:
-        return all_segments(self.ticking(now))
-
     def pushing(self, delta: str, now: float) -> Planning:
         self._last_text_at = now
         self._text += replace_surrogates(delta)
@@ -110,8 +97,7 @@ class PausePlanner:
         return "&#" in text or self._planner.may_skip(text)  # SSML has characters by their numbers
 
     def take_skipped(self) -> Sequence[tuple[int, int]]:
-        """Return skipped ranges as `SpeechPlanner` does; for a text that is replaced by silence, once the whole
-        text."""
+        """Return skipped ranges; for a text that is replaced by silence, once the whole text."""
         skipped = [
             (self._positions.start(start), self._positions.end(end)) for start, end in self._planner.take_skipped()
         ]
@@ -120,7 +106,6 @@ class PausePlanner:
         return skipped
 
     def take_ignored(self) -> Sequence[tuple[int, int]]:
-        """Return the ranges of unsupported markup found since the last call."""
         taken, self._ignored = self._ignored, []
         return taken
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from realtime_tts.errors import ContextClosed
 from realtime_tts.text.characters import replace_surrogates
@@ -57,10 +58,60 @@ class Segment:
 Planning = Iterator[list[Segment]]
 
 
-class SpeechPlanner:
-    """One context's text: segmenter, normaliser and the wait for a stalled stream.
+class Planner(Protocol):
+    """Planner of one context's text: text deltas in, segments out.
 
-    All times are seconds on the caller's monotonic clock.
+    All times are seconds on the caller's monotonic clock. The methods from `pushing` to `ticking` do the work of those
+    from `push` to `tick` in stretches of a millisecond or less, whatever the characters: each step of their iterators
+    yields what a stretch has given. Run one iteration to its end before you call another method.
+    """
+
+    def push(self, delta: str, now: float) -> list[Segment]:
+        """Add text.
+
+        Raises:
+            ContextClosed: after `end`.
+        """
+        return _all(self.pushing(delta, now))
+
+    def flush(self, now: float) -> list[Segment]:
+        """Plan the pending text."""
+        return _all(self.flushing(now))
+
+    def end(self, now: float) -> list[Segment]:
+        """Plan the pending text and accept no more. Has no effect when repeated."""
+        return _all(self.ending(now))
+
+    def tick(self, now: float) -> list[Segment]:
+        """Plan what is due: a stalled text; live, a text that came in one piece and has not ended."""
+        return _all(self.ticking(now))
+
+    def pushing(self, delta: str, now: float) -> Planning: ...
+
+    def flushing(self, now: float) -> Planning: ...
+
+    def ending(self, now: float) -> Planning: ...
+
+    def ticking(self, now: float) -> Planning: ...
+
+    def next_deadline(self) -> float | None:
+        """Return when to call `tick`; None if nothing waits."""
+
+    def take_skipped(self) -> Sequence[tuple[int, int]]:
+        """Return the ranges of the context's text that are not spoken and were not returned before, in order.
+
+        Each has at least one character that is neither white space nor punctuation: an emoji, another script. Between
+        two ranges there is speech or a flush. Markup is not among them. All ranges are known after `flush` or `end`,
+        most of them before.
+        """
+
+    def take_ignored(self) -> Sequence[tuple[int, int]]:
+        """Return the ranges of unsupported markup found since the last call."""
+        return ()
+
+
+class SpeechPlanner(Planner):
+    """One context's text: segmenter, normaliser and the wait for a stalled stream.
 
     Args:
         normalizer: shared between contexts.
@@ -100,29 +151,6 @@ class SpeechPlanner:
     def num_chars(self) -> int:
         """Number of characters received, spoken or not."""
         return self._segmenter.num_chars
-
-    def push(self, delta: str, now: float) -> list[Segment]:
-        """Add text.
-
-        Raises:
-            ContextClosed: after `end`.
-        """
-        return all_segments(self.pushing(delta, now))
-
-    def flush(self, now: float) -> list[Segment]:
-        """Plan the pending text."""
-        return all_segments(self.flushing(now))
-
-    def end(self, now: float) -> list[Segment]:
-        """Plan the pending text and accept no more. Has no effect when repeated."""
-        return all_segments(self.ending(now))
-
-    def tick(self, now: float) -> list[Segment]:
-        """Plan what is due: a stalled text; live, a text that came in one piece and has not ended."""
-        return all_segments(self.ticking(now))
-
-    # The same in stretches of a millisecond or less, whatever the characters: each item is what a stretch has given.
-    # One must be run to its end before anything else is asked for.
 
     def pushing(self, delta: str, now: float) -> Planning:
         if self._ended:
@@ -166,7 +194,6 @@ class SpeechPlanner:
             yield self._give_open()
 
     def next_deadline(self) -> float | None:
-        """Return when to call `tick`; None if nothing waits."""
         times = [at for at in (self._opens_at, self._stalls_at()) if at is not None]
         return min(times, default=None)
 
@@ -175,11 +202,6 @@ class SpeechPlanner:
         return self._normalizer.may_skip(replace_surrogates(text))
 
     def take_skipped(self) -> Sequence[tuple[int, int]]:
-        """Return the ranges of the context's text that are not spoken and were not returned before, in order.
-
-        Each has at least one character that is neither white space nor punctuation. Between two ranges there is speech
-        or a flush. Markup is not among them. All ranges are known after `flush` or `end`, most of them before.
-        """
         return self._skipped.take()
 
     def _planning(self, delta: str, complete: list[TextSegment], is_first: bool, now: float) -> Planning:
@@ -262,5 +284,5 @@ class SpeechPlanner:
         )
 
 
-def all_segments(planning: Planning) -> list[Segment]:
+def _all(planning: Planning) -> list[Segment]:
     return [segment for segments in planning for segment in segments]
