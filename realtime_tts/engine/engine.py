@@ -184,7 +184,8 @@ class Engine:
                 self._handle(inbox.get(timeout=min(left_s, _NAP_S)))
         now = self._clock()
         if self.scheduler.others_fill_a_step(plan):
-            ahead = self.scheduler.over_others(plan, now, max(0.0, began_s + cost.step_s(*size) - now))
+            left_s = max(0.0, began_s + cost.step_s(*size) - now)
+            ahead = self.scheduler.schedule(now, left_s, frozenset(plan.request_ids))
         else:
             ahead = self.scheduler.following(plan, now)
         self._end_all(self.scheduler.take_ended())

@@ -633,7 +633,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.plan is not None
         if not self.scheduler.others_fill_a_step(self.plan):
             return  # one in which all go on is a test of its own
-        following = self.scheduler.over_others(self.plan, self.now, left)
+        following = self.scheduler.schedule(self.now, left, frozenset(self.plan.request_ids))
         assert not set(following.request_ids) & set(self.plan.request_ids)
         assert len(following.request_ids) <= 2
         for item in (*following.prefill, *following.decode):

@@ -148,7 +148,7 @@ def test_where_others_fill_a_step_it_does_not_wait_for_what_became_of_the_one_be
     seen = set(plan.request_ids)
     for _ in range(2):  # the streams that end in the first
         assert scheduler.others_fill_a_step(plan)
-        following = scheduler.over_others(plan, 0.0, 0.0)
+        following = scheduler.schedule(0.0, 0.0, frozenset(plan.request_ids))
         assert len(following.decode) == 3
         assert not seen & set(following.request_ids)
         seen |= set(following.request_ids)
@@ -159,7 +159,7 @@ def test_where_others_fill_a_step_it_does_not_wait_for_what_became_of_the_one_be
 def test_who_comes_while_a_step_is_computed_is_in_the_next_one() -> None:
     scheduler, plan = many(max_patches=40)
     add(scheduler, "new")
-    following = scheduler.over_others(plan, 0.0, 0.01)
+    following = scheduler.schedule(0.0, 0.01, frozenset(plan.request_ids))
     assert following.prefill[0].request_id == "new"
     assert len(following.request_ids) == 3
 
@@ -172,7 +172,7 @@ def test_a_step_behind_one_that_is_still_computed_begins_later() -> None:
     for name in idle:
         leads_by(scheduler, name, 2.5 * step_s)
     for left_s, size in ((0.0, 3), (step_s, 6)):
-        assert len(scheduler.over_others(plan, 0.0, left_s).decode) == size
+        assert len(scheduler.schedule(0.0, left_s, frozenset(plan.request_ids)).decode) == size
 
 
 def test_too_few_others_wait_until_it_is_known_who_goes_on() -> None:
@@ -188,7 +188,7 @@ def test_a_step_counts_for_nobody_who_has_taken_a_name_of_it() -> None:
     name = plan.request_ids[0]
     scheduler.close_context(name)
     again = add(scheduler, name)
-    assert name not in scheduler.over_others(plan, 0.0, 0.0).request_ids
+    assert name not in scheduler.schedule(0.0, 0.0, frozenset(plan.request_ids)).request_ids
     finish(scheduler, plan, 0.0)
     assert (again.num_patches, again.num_computed) == (0, 0)
     assert name in scheduler.schedule(0.0).request_ids

@@ -203,13 +203,6 @@ class Scheduler:
         """Return whether the running requests outside `plan`, a step being computed, are enough for a full step."""
         return len(self._groups.running) - len(plan.request_ids) >= self.config.full_streams
 
-    def over_others(self, plan: StepPlan, now: float, left_s: float) -> StepPlan:
-        """Return the step after the one being computed, without that one's requests: its outcome changes nothing here.
-
-        left_s: seconds until the current step is over.
-        """
-        return self.schedule(now, left_s, frozenset(plan.request_ids))
-
     def following(self, plan: StepPlan, now: float) -> StepPlan:
         """Return the step after the one being computed with the same requests, if no other request needs a part in it.
         Drafts have none in it.
@@ -238,7 +231,10 @@ class Scheduler:
         return StepPlan((), tuple(items), plan.extra_work, plan.own_flow_steps)
 
     def schedule(self, now: float, begins_in_s: float = 0.0, busy: frozenset[str] = frozenset()) -> StepPlan:
-        """Return the next step; empty if no request has anything to do yet. busy: requests in the step before it."""
+        """Return the next step; empty if no request has anything to do yet.
+
+        begins_in_s, busy: time until the current step is over, and its requests, which have no part in the next one.
+        """
         self._groups.look(now, self._turn_s())
         has_room = self._admit(now, busy)
         now += begins_in_s
