@@ -177,7 +177,7 @@ def front(options: Options) -> serve.Application:
     return FrontDoor.options(
         num_replicas=options.num_fronts,
         max_replicas_per_node=1,
-        ray_actor_options={"num_cpus": 0.1},
+        ray_actor_options={"num_cpus": 0},  # else it cannot start on a node whose cores the replicas have
         graceful_shutdown_timeout_s=5,
         health_check_period_s=1,
     ).bind(options)

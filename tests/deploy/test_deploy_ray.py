@@ -109,7 +109,7 @@ def is_retryable(what: Heard | Exception) -> bool:
 class Speaking(RayCluster):
     """A cluster with listeners: `number` of them are more than a third of one replica's streams."""
 
-    def __init__(self, temporary: Path, number: int, num_words: int, **options: Any) -> None:
+    def __init__(self, temporary: Path, number: int, num_words: int, num_cores: int = 8, **options: Any) -> None:
         self.key, key_hash = create_key()
         keys, secret = temporary / "keys.txt", temporary / "token-secret.txt"
         keys.write_text(key_hash + "\n")
@@ -133,7 +133,8 @@ class Speaking(RayCluster):
                 "downscale_delay_s": 900,
                 "drain_s": DRAIN_S,
                 **options,
-            }
+            },
+            num_cores,
         )
         self._number, self._num_words = number, num_words
 
@@ -163,6 +164,15 @@ def starter_options(temporary: Path) -> dict[str, Any]:
     """By the server of Ray's own environment."""
     settings = {"REALTIME_TTS_MAX_STREAMS": "4", "REALTIME_TTS_MAX_LATE_MS": "0", "TMPDIR": str(temporary)}
     return {"number": 3, "num_words": 8, "settings": settings}
+
+
+def test_the_front_starts_where_the_replicas_have_every_core(tmp_path: Path) -> None:
+    cluster = Speaking(tmp_path, **fake_options(tmp_path), num_cores=2, num_cpus=1.0, min_replicas=2)
+    try:
+        cluster.deploy("1")
+        cluster.until_running(2)
+    finally:
+        cluster.close()
 
 
 @pytest.fixture(scope="module", params=[fake_options, starter_options], ids=["fake-worker", "starter-voice"])

@@ -36,7 +36,7 @@ class RayCluster:
         options: what is other than in the shipped file, by its names.
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: Mapping[str, Any], num_cores: int = 8) -> None:
         self.port = free_port()
         self._directory = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # Ray's sockets need a short path
         self._dashboard = f"http://127.0.0.1:{free_port()}"
@@ -54,7 +54,7 @@ class RayCluster:
             "ray-client-server-port": free_port(),
         }
         command = [str(self._programs / "ray"), "start", "--head", "--block"]
-        command += [f"--temp-dir={self._directory}", "--num-cpus=8", f"--object-store-memory={100 * 2**20}"]
+        command += [f"--temp-dir={self._directory}", f"--num-cpus={num_cores}", f"--object-store-memory={100 * 2**20}"]
         command += [f"--{name}={value}" for name, value in ports.items()]
         self._log = (self._directory / "start.log").open("w")
         self._process = subprocess.Popen(
