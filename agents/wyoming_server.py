@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any, cast
@@ -24,8 +25,10 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 
 RATE_HZ = 24_000
 _MAX_PART_BYTES = 256 * 1024  # of an event: the longest text and more
+SLOW_READER_S = 10.0  # as the server's own limit for a peer that reads nothing
 _MADE_BY = Attribution("realtime-tts", "")
 _FORMAT = {"rate": RATE_HZ, "width": 2, "channels": 1}
+_logger = logging.getLogger(__name__)
 
 
 class _BoundedReader:
@@ -59,6 +62,16 @@ class SpeechHandler(AsyncEventHandler):
         with contextlib.suppress(ConnectionError, EOFError, KeyError, RecursionError, TypeError, ValueError):
             await super().run()
         self.writer.transport.abort()  # what is left in its buffer has no reader
+
+    async def write_event(self, event: Event) -> None:
+        """Write an event. A connection that accepts no data for `SLOW_READER_S` is closed, which ends its speech."""
+        try:
+            async with asyncio.timeout(SLOW_READER_S):
+                await super().write_event(event)
+        except TimeoutError:
+            _logger.info("slow_consumer: a client accepted no data for %g s; its connection is closed", SLOW_READER_S)
+            self.writer.transport.abort()
+            raise ConnectionResetError("the client does not read") from None
 
     async def handle_event(self, event: Event) -> bool:
         try:

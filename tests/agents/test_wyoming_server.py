@@ -49,6 +49,8 @@ async def serving(url: str, api_key: str | None = None) -> AsyncIterator[tuple[A
     tts_url = url.replace("http", "ws", 1)
     await server.start(lambda *streams: SpeechHandler(*streams, url=tts_url, api_key=api_key))
     assert server._server is not None
+    # Linux would buffer a minute of speech for a client that does not read.
+    server._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
     try:
         yield server, server._server.sockets[0].getsockname()[1]
     finally:
@@ -266,6 +268,18 @@ async def test_a_client_that_hangs_up_at_any_point(
 async def test_a_flood_that_is_not_read(fake_gateway: str, caplog: pytest.LogCaptureFixture, flood: bytes) -> None:
     async with beside_an_honest_client(fake_gateway, caplog) as port, unread(port, flood) as reader:
         await asyncio.wait_for(reader.read(1), 60)
+
+
+async def test_a_client_that_does_not_read_is_closed(
+    fake_gateway: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wyoming_server.SLOW_READER_S", 1.0)
+    line = json.dumps({"type": "synthesize", "data": {"text": LONG * 40}}).encode() + b"\n"
+    async with beside_an_honest_client(fake_gateway, caplog) as port:
+        for flood in (line, line + WHOLE * 500, START + CHUNK * 5000):
+            async with unread(port, flood) as reader:
+                await asyncio.wait_for(reader.read(1), 60)
+                assert await asyncio.to_thread(until_figure, fake_gateway, "sessions", 1, 60) == 1  # the honest one's
 
 
 async def test_speech_that_is_never_read_is_not_made(fake_gateway: str, caplog: pytest.LogCaptureFixture) -> None:
