@@ -133,7 +133,7 @@ class SpeechHandler(AsyncEventHandler):
             await self._refuse(error.code, str(error))
         finally:
             self._context = None if self._context is context else self._context
-            await session.close()
+            await asyncio.shield(session.close())  # `disconnect` may cancel this task while it closes
         await self.write_event(AudioStop().event())
         if is_streamed:
             await self.write_event(SynthesizeStopped().event())
