@@ -8,6 +8,10 @@ until one does not hold (time to first packet ≤ 100 ms at p95, 99.9 % without 
 two. `--budget-s` limits the time of each set: no load begins that would end later. By default gateways take half and
 generator processes a quarter of the processors that a device has a share of. Unknown options are passed to
 `realtime-tts serve`.
+
+With `--text-rate` text comes as an LLM writes it. Time to first packet then counts from the moment when the words that
+speech begins with were written ("ours"; ≤ 60 ms at p95). A gap counts as the text's if text that the engine requires
+for that place was not written when the gap began; other gaps are ours. Gaps are those of players with the `BUFFERS_MS`.
 """
 
 from __future__ import annotations
@@ -24,13 +28,14 @@ from typing import Any
 from tqdm import tqdm
 
 from realtime_tts.bench.arrivals import OpenLoad
+from realtime_tts.bench.figures import Spread
 from realtime_tts.bench.load_generator import Target
 from realtime_tts.bench.load_result import LoadResult, load_result
 from realtime_tts.bench.report import figure, percent, table, write_json
 from realtime_tts.bench.search import CapacitySearch
 from realtime_tts.bench.server_load import ServerLoad
 from realtime_tts.bench.server_process import RunningServer, running_server
-from realtime_tts.bench.streams import Bar
+from realtime_tts.bench.streams import Bar, Heard, gaps
 from realtime_tts.contract.cores import usable_cores
 
 STEP = 1.25  # from one load to the next, until one does not hold
@@ -39,8 +44,12 @@ _WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.]+)$", re.M)
 _ENGINE = re.compile(r"^realtime_tts_engine_(\S+) ([0-9.e+-]+)$", re.M)
 _TIMES = ("gap_seconds_total", "busy_seconds_total")
 _RUN_OUT_S = 5.0  # for a load's connections and the ends of its last streams
-_COLUMNS = ("offered", "at once", "first p50 ms", "p95", "underruns", "refused", "gateway ms/s", "loop", "worker cores")
-_COLUMNS += ("engine", "step ms", "idle", "machine", "generator late ms", "held")
+BUFFERS_MS = (0, 60, 100)
+BEGIN_CHARS, AHEAD_CHARS = 8, 14  # that speech begins with, and in front of it later: `SchedulerConfig`
+_GAPS = "/".join(map(str, BUFFERS_MS))
+_COLUMNS = ("offered", "at once", "first p50 ms", "p95", "ours p50", "p95", f"our gaps {_GAPS} ms", "longest", "text's")
+_COLUMNS += ("refused", "gateway ms/s", "loop", "worker cores", "engine", "steps/s", "step ms", "idle", "machine")
+_COLUMNS += ("generator late ms", "held")
 
 
 def wait_for_workers(server: RunningServer, number: int, timeout_s: float) -> None:
@@ -54,11 +63,54 @@ def wait_for_workers(server: RunningServer, number: int, timeout_s: float) -> No
 
 @dataclasses.dataclass(kw_only=True)
 class Trial(LoadResult):
-    """One load. engine: the engine's figures when the load's judged time began and when it was over."""
+    """One load. engine: the engine's figures when the load's judged time began and when it was over. ours_ms: time to
+    first packet since its text was written. our_gaps_ms, text_gaps_ms: the longest gap of each turn by buffer, 0: none.
+    """
 
     offered: float
     engine: list[dict[str, float]]
-    held: bool
+    ours_ms: Spread
+    our_gaps_ms: dict[int, list[float]]
+    text_gaps_ms: dict[int, list[float]]
+    held: bool = False
+
+
+def written_s(stream: Heard, begins_s: float) -> float:
+    """Return when the text was written that the engine requires for speech at this place in the audio."""
+    end = stream.written[-1][1]
+    wanted = end * begins_s / stream.audio_s + AHEAD_CHARS if begins_s else BEGIN_CHARS
+    return next(at_s for at_s, num_chars in stream.written if num_chars >= min(end, wanted))
+
+
+def longest_gaps_ms(stream: Heard, buffer_ms: float) -> tuple[float, float]:
+    """Return a turn's longest gap that is ours, and its longest that is the text's."""
+    if stream.error or not stream.chunks:
+        return math.inf, 0.0
+    found: dict[bool, list[float]] = {False: [0.0], True: [0.0]}
+    for began_s, length_s, begins_s in gaps(stream.chunks, buffer_ms / 1000):
+        found[written_s(stream, begins_s) > began_s].append(1000 * length_s)
+    return max(found[False]), max(found[True])
+
+
+def trial_of(result: LoadResult, offered: float, seen: list[str], text_rate: float) -> Trial:
+    """Return a load with the shares of text and engine in its times. seen: as in `Trial.engine`, as text."""
+    by_buffer = {ms: [longest_gaps_ms(stream, ms) for stream in result.raw] for ms in BUFFERS_MS}
+    trial = Trial(
+        **vars(result),
+        offered=offered,
+        engine=[{name: float(value) for name, value in _ENGINE.findall(text)} for text in seen],
+        ours_ms=Spread.of([1000 * (each.first_s - written_s(each, 0.0)) for each in result.raw if each.chunks]),
+        our_gaps_ms={ms: [ours for ours, _ in found] for ms, found in by_buffer.items()},
+        text_gaps_ms={ms: [texts for _, texts in found] for ms, found in by_buffer.items()},
+    )
+    is_in_time = trial.ours_ms.p95 <= (60.0 if text_rate else Bar.first_audio_ms)
+    trial.held = not result.void and not result.errors and is_in_time and share(trial.our_gaps_ms[0]) <= 0.001
+    return trial
+
+
+def share(gaps_ms: list[float]) -> float:
+    """Return the share of turns with a gap."""
+    return sum(gap_ms > 0 for gap_ms in gaps_ms) / len(gaps_ms) if gaps_ms else math.nan
 
 
 def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, num_clients: int) -> dict[str, Any]:
@@ -75,36 +127,40 @@ def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, 
         dataclasses.replace(server.watched, get=watch),
         num_clients,
         given.words,
-        {"audio": {"codec": given.codec}},
+        {"audio": {"codec": given.codec}, **({"voice": given.voice} if given.voice else {})},
         token_gap_s=1 / given.text_rate if given.text_rate else 0.0,
     )
     search = CapacitySearch(given.start * num_devices, given.precision, given.max_loads, factor=STEP)
+    loads = [listeners * num_devices for listeners in given.loads]
     trials: list[Trial] = []
     driver = ServerLoad(target)
     driver.measure_turn()
     alone_ms = driver.alone(NUM_ALONE)
-    while (streams := search.load) is not None:
+    while (streams := (loads.pop(0) if loads else None) if given.loads else search.load) is not None:
         load = OpenLoad(streams / driver.turn_s, driver.turn_s, given.window_s, even=True)
         if time.monotonic() + load.end_s + driver.turn_s + _RUN_OUT_S > end_s:
             break
         result = load_result(driver.open_loop(load.arrivals(given.seed)), load, driver.cost)
-        engine = [{name: float(value) for name, value in _ENGINE.findall(text)} for text in seen[-2:]]
-        held = not result.void and not result.errors and Bar().holds(result.raw)
-        trials.append(Trial(**vars(result), offered=streams, engine=engine, held=held))
+        trials.append(trial_of(result, streams, seen[-2:], given.text_rate))
         tqdm.write(", ".join(f"{name} {value}" for name, value in zip(_COLUMNS, row(trials[-1]), strict=True)))
-        search.tell(trials[-1].held)
+        if not given.loads:
+            search.tell(trials[-1].held)
     return {"alone_ms": alone_ms, "held": search.held, "trials": trials}
 
 
 def row(trial: Trial) -> list[str]:
     """Return the cells of `_COLUMNS` for a load."""
-    usage, first, engine = trial.usage, trial.first_audio_ms, trial.engine
+    usage, first, ours, engine = trial.usage, trial.first_audio_ms, trial.ours_ms, trial.engine
     step_ms = 1000 * engine[-1].get("step_seconds", math.nan) if engine else None
+    steps_per_s = 1000 * usage.engine / step_ms if usage.engine and step_ms else None
     return [
-        *map(figure, (trial.offered, trial.listening_mean, first.p50, first.p95)),
-        percent(trial.stalls["0"].share),
+        *map(figure, (trial.offered, trial.listening_mean, first.p50, first.p95, ours.p50, ours.p95)),
+        "/".join(percent(share(trial.our_gaps_ms[ms])) for ms in BUFFERS_MS),
+        figure(max(trial.our_gaps_ms[0], default=math.nan)),
+        "/".join(percent(share(trial.text_gaps_ms[ms])) for ms in BUFFERS_MS),
         str(trial.refused),
-        *map(figure, (trial.gateway_ms_per_speech_s, usage.event_loop, usage.worker_cores, usage.engine, step_ms)),
+        *map(figure, (trial.gateway_ms_per_speech_s, usage.event_loop, usage.worker_cores, usage.engine)),
+        *map(figure, (steps_per_s, step_ms)),
         percent(idle_share(trial)),
         *map(figure, (usage.machine, trial.latest_p99_ms)),
         "yes" if trial.held else f"no ({trial.void or trial.limit})",
@@ -124,9 +180,13 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--devices", action="append", required=True, help="devices of one server; repeatable")
     parser.add_argument("--start", type=float, default=500.0, help="listeners for each device in the first load")
+    parser.add_argument(
+        "--loads", type=float, nargs="+", default=[], help="listeners for each device, without a search"
+    )
     parser.add_argument("--gateways", type=int, help="for each device (default: half of its share of the processors)")
     parser.add_argument("--processes", type=int, help="generator processes for each device (default: a quarter of it)")
     parser.add_argument("--codec", default="opus")
+    parser.add_argument("--voice", help="steady: of a random checkpoint, whose text head then follows the text")
     parser.add_argument("--words", type=int, default=12)
     parser.add_argument("--text-rate", type=float, default=0.0, help="tokens a second; 0: a turn's whole text at once")
     parser.add_argument("--window-s", type=float, default=8.0)

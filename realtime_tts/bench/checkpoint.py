@@ -17,10 +17,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from tqdm import tqdm
 
+from realtime_tts.bench import following_head
 from realtime_tts.bench.report import write_json
 from realtime_tts.bench.shapes import SHAPES
 from realtime_tts.bench.texts import LONG_TEXT, SENTENCES, TURN
-from realtime_tts.contract.policy import ServingPolicy, TextHead
+from realtime_tts.contract.policy import ServingPolicy
 from realtime_tts.errors import ConfigError
 from realtime_tts.model.adapted import ATTENTION, MLP, upstream_shapes
 from realtime_tts.model.adapter_file import CONFIG_FILE, WEIGHTS_FILE, AdapterConfig
@@ -101,6 +102,8 @@ def random_model(config: ModelConfig, device: torch.device | str, seed: int) -> 
             else:
                 _draw(name, parameter, generator)
     model.stop_head.weight.zero_()
+    if following_head.follows(config):
+        following_head.follow_text(model)
     return model
 
 
@@ -115,9 +118,11 @@ def _draw(name: str, parameter: Tensor, generator: torch.Generator) -> None:
 
 
 def _serving(config: ModelConfig, shape: str) -> dict[str, object]:
-    # A head is named, so that a worker neither looks for one that is not there nor goes without the work of reading it.
-    head = TextHead(layer=config.base.num_layers // 2, head=0)
-    return ServingPolicy(name=f"random-{shape}", max_patches_per_char=PATCHES_PER_CHAR, text_head=head).to_map()
+    # A head is named even where none follows, so that a worker does not search one, and has the work of reading it.
+    head = following_head.text_head(config)
+    voices = {following_head.VOICE: following_head.POLICY} if following_head.follows(config) else {}
+    policy = ServingPolicy(f"random-{shape}", max_patches_per_char=PATCHES_PER_CHAR, voices=voices, text_head=head)
+    return policy.to_map()
 
 
 def _train_tokenizer() -> Tokenizer:

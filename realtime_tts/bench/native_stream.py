@@ -73,15 +73,22 @@ async def speak(
     spoken = Heard() if into is None else into
     due_s = time.monotonic() if scheduled is None else scheduled
 
+    def note_written(num_chars: int) -> None:
+        spoken.written.append((time.monotonic() - due_s, num_chars))
+
     async def write() -> None:
-        pieces = tokens(text) if token_gap_s else [text]
+        pieces, sent = tokens(text) if token_gap_s else [text], ""
         for number, piece in enumerate(pieces):
             at_s = due_s + number * token_gap_s
             if (early_s := at_s - time.monotonic()) > 0:
                 await asyncio.sleep(early_s)
             note_late(time.monotonic() - at_s)
             await socket.send(json.dumps({"type": "text", "context_id": context_id, "text": piece}))
+            sent += piece
+            if sent.count(" ") > 1:  # the last word may go on
+                note_written(sent.rindex(" "))
         await socket.send(json.dumps({"type": "end", "context_id": context_id}))
+        note_written(len(text))
 
     async def barge_in(after_s: float) -> None:
         await asyncio.sleep(after_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 GAVE_UP = "gave_up"  # error of streams that had not ended by the deadline of their load
@@ -21,25 +21,29 @@ class Playback:
     stalled_s: float
 
 
-def play(chunks: Iterable[tuple[float, float]], pre_buffer_s: float) -> Playback:
-    """Play chunks as they came.
+def gaps(chunks: Sequence[tuple[float, float]], pre_buffer_s: float) -> list[tuple[float, float, float]]:
+    """Play chunks as they came. Return the player's gaps: start, length and place in the audio of each, seconds.
 
     Args:
         chunks: (when it arrived, where in the audio it begins) of each, in order, seconds; at least one.
         pre_buffer_s: how long after the first arrival the player starts.
     """
-    play_at_s: float | None = None  # when the audio's beginning is played
-    num_stalls, longest_s, stalled_s = 0, 0.0, 0.0
-    for arrived_s, begins_s in chunks:
-        if play_at_s is None:
-            play_at_s = arrived_s + pre_buffer_s - begins_s
-        late_s = arrived_s - (play_at_s + begins_s)
-        if late_s > _TOLERANCE_S:
-            num_stalls, longest_s, stalled_s = num_stalls + 1, max(longest_s, late_s), stalled_s + late_s
-            play_at_s += late_s
-    if play_at_s is None:
+    if not chunks:
         raise ValueError("nothing to play")
-    return Playback(num_stalls, longest_s, stalled_s)
+    found = []
+    play_at_s = chunks[0][0] + pre_buffer_s - chunks[0][1]  # when the audio's beginning is played
+    for arrived_s, begins_s in chunks:
+        due_s = play_at_s + begins_s
+        if arrived_s - due_s > _TOLERANCE_S:
+            found.append((due_s, arrived_s - due_s, begins_s))
+            play_at_s += arrived_s - due_s
+    return found
+
+
+def play(chunks: Sequence[tuple[float, float]], pre_buffer_s: float) -> Playback:
+    """Return the figures of a player's `gaps`."""
+    lengths_s = [length_s for _, length_s, _ in gaps(chunks, pre_buffer_s)]
+    return Playback(len(lengths_s), max(lengths_s, default=0.0), sum(lengths_s))
 
 
 def mean_and_peak(spans: Sequence[tuple[float, float]], begin_s: float, end_s: float) -> tuple[float, int]:
@@ -67,6 +71,7 @@ class Heard:
     last_s, position_s: when the last of them came, and where it begins.
     ended_s: when its terminal message came. error: its code, or "" if all went well.
     cancelled_at_s: time of the barge-in; None: none. terminal: the server's message at its end.
+    written: when its text was sent, and how many characters in complete words, two at least.
     """
 
     scheduled_s: float = 0.0
@@ -80,6 +85,7 @@ class Heard:
     judged: bool = True
     cancelled_at_s: float | None = None
     terminal: dict[str, Any] = dataclasses.field(default_factory=dict)
+    written: list[tuple[float, int]] = dataclasses.field(default_factory=list)
 
     def hear(self, arrived_s: float, begins_s: float) -> None:
         """Record a piece of audio."""
