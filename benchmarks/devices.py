@@ -5,9 +5,8 @@
 
 The sets are measured one after another. Each gets loads like those of `bench load`, rising from `--start` a device
 until one does not hold (time to first packet ≤ 100 ms at p95, 99.9 % without underruns, no refusals), then between the
-two. `--budget-s` limits the time of each set: no load begins that would end later. By default gateways take half and
-generator processes a quarter of the processors that a device has a share of. Unknown options are passed to
-`realtime-tts serve`.
+two. `--loads` names the loads instead. By default gateways take half and generator processes a quarter of the
+processors that a device has a share of. Unknown options are passed to `realtime-tts serve`.
 
 With `--text-rate` text comes as an LLM writes it. Time to first packet then counts from the moment when the words that
 speech begins with were written ("ours"; ≤ 60 ms at p95). A gap counts as the text's if text that the engine requires
@@ -39,11 +38,12 @@ from realtime_tts.bench.streams import Bar, Heard, gaps
 from realtime_tts.contract.cores import usable_cores
 
 STEP = 1.25  # from one load to the next, until one does not hold
+PRECISION = 0.04  # of the search
 NUM_ALONE = 12
+READY_S = 180.0
 _WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.]+)$", re.M)
 _ENGINE = re.compile(r"^realtime_tts_engine_(\S+) ([0-9.e+-]+)$", re.M)
 _TIMES = ("gap_seconds_total", "busy_seconds_total")
-_RUN_OUT_S = 5.0  # for a load's connections and the ends of its last streams
 BUFFERS_MS = (0, 60, 100)
 BEGIN_CHARS, AHEAD_CHARS = 8, 14  # that speech begins with, and in front of it later: `SchedulerConfig`
 _GAPS = "/".join(map(str, BUFFERS_MS))
@@ -64,14 +64,13 @@ def wait_for_workers(server: RunningServer, number: int, timeout_s: float) -> No
 @dataclasses.dataclass(kw_only=True)
 class Trial(LoadResult):
     """One load. engine: the engine's figures when the load's judged time began and when it was over. ours_ms: time to
-    first packet since its text was written. our_gaps_ms, text_gaps_ms: the longest gap of each turn by buffer, 0: none.
+    first packet since its text was written. gaps_ms: of each turn by buffer, the longest that is ours and the text's.
     """
 
     offered: float
     engine: list[dict[str, float]]
     ours_ms: Spread
-    our_gaps_ms: dict[int, list[float]]
-    text_gaps_ms: dict[int, list[float]]
+    gaps_ms: dict[int, list[tuple[float, float]]]
     held: bool = False
 
 
@@ -94,28 +93,26 @@ def longest_gaps_ms(stream: Heard, buffer_ms: float) -> tuple[float, float]:
 
 def trial_of(result: LoadResult, offered: float, seen: list[str], text_rate: float) -> Trial:
     """Return a load with the shares of text and engine in its times. seen: as in `Trial.engine`, as text."""
-    by_buffer = {ms: [longest_gaps_ms(stream, ms) for stream in result.raw] for ms in BUFFERS_MS}
     trial = Trial(
         **vars(result),
         offered=offered,
         engine=[{name: float(value) for name, value in _ENGINE.findall(text)} for text in seen],
         ours_ms=Spread.of([1000 * (each.first_s - written_s(each, 0.0)) for each in result.raw if each.chunks]),
-        our_gaps_ms={ms: [ours for ours, _ in found] for ms, found in by_buffer.items()},
-        text_gaps_ms={ms: [texts for _, texts in found] for ms, found in by_buffer.items()},
+        gaps_ms={ms: [longest_gaps_ms(stream, ms) for stream in result.raw] for ms in BUFFERS_MS},
     )
-    is_in_time = trial.ours_ms.p95 <= (60.0 if text_rate else Bar.first_audio_ms)
-    trial.held = not result.void and not result.errors and is_in_time and share(trial.our_gaps_ms[0]) <= 0.001
+    is_in_time = trial.ours_ms.p95 <= (60.0 if text_rate else Bar().first_audio_ms)
+    trial.held = not result.void and not result.errors and is_in_time and shares(trial)[0][0] <= 0.001
     return trial
 
 
-def share(gaps_ms: list[float]) -> float:
-    """Return the share of turns with a gap."""
-    return sum(gap_ms > 0 for gap_ms in gaps_ms) / len(gaps_ms) if gaps_ms else math.nan
+def shares(trial: Trial) -> list[list[float]]:
+    """Return the shares of turns with gaps that are ours, and with gaps that are the text's, by `BUFFERS_MS`."""
+    by_buffer = [trial.gaps_ms[ms] for ms in BUFFERS_MS]
+    return [[statistics.fmean(turn[kind] > 0 for turn in turns) for turns in by_buffer] for kind in (0, 1)]
 
 
 def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, num_clients: int) -> dict[str, Any]:
     """Run loads, rising and falling, and print each; return `alone_ms`, `held` and the loads as `trials`."""
-    end_s = time.monotonic() + given.budget_s
     seen: list[str] = []  # /metrics, when a load's judged time began and when it was over
 
     def watch(path: str) -> str:
@@ -127,10 +124,10 @@ def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, 
         dataclasses.replace(server.watched, get=watch),
         num_clients,
         given.words,
-        {"audio": {"codec": given.codec}, **({"voice": given.voice} if given.voice else {})},
+        {"audio": {"codec": "opus"}, **({"voice": given.voice} if given.voice else {})},
         token_gap_s=1 / given.text_rate if given.text_rate else 0.0,
     )
-    search = CapacitySearch(given.start * num_devices, given.precision, given.max_loads, factor=STEP)
+    search = CapacitySearch(given.start * num_devices, PRECISION, given.max_loads, factor=STEP)
     loads = [listeners * num_devices for listeners in given.loads]
     trials: list[Trial] = []
     driver = ServerLoad(target)
@@ -138,9 +135,7 @@ def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, 
     alone_ms = driver.alone(NUM_ALONE)
     while (streams := (loads.pop(0) if loads else None) if given.loads else search.load) is not None:
         load = OpenLoad(streams / driver.turn_s, driver.turn_s, given.window_s, even=True)
-        if time.monotonic() + load.end_s + driver.turn_s + _RUN_OUT_S > end_s:
-            break
-        result = load_result(driver.open_loop(load.arrivals(given.seed)), load, driver.cost)
+        result = load_result(driver.open_loop(load.arrivals(seed=0)), load, driver.cost)
         trials.append(trial_of(result, streams, seen[-2:], given.text_rate))
         tqdm.write(", ".join(f"{name} {value}" for name, value in zip(_COLUMNS, row(trials[-1]), strict=True)))
         if not given.loads:
@@ -152,12 +147,13 @@ def row(trial: Trial) -> list[str]:
     """Return the cells of `_COLUMNS` for a load."""
     usage, first, ours, engine = trial.usage, trial.first_audio_ms, trial.ours_ms, trial.engine
     step_ms = 1000 * engine[-1].get("step_seconds", math.nan) if engine else None
+    ours_shares, text_shares = shares(trial)
     steps_per_s = 1000 * usage.engine / step_ms if usage.engine and step_ms else None
     return [
         *map(figure, (trial.offered, trial.listening_mean, first.p50, first.p95, ours.p50, ours.p95)),
-        "/".join(percent(share(trial.our_gaps_ms[ms])) for ms in BUFFERS_MS),
-        figure(max(trial.our_gaps_ms[0], default=math.nan)),
-        "/".join(percent(share(trial.text_gaps_ms[ms])) for ms in BUFFERS_MS),
+        "/".join(map(percent, ours_shares)),
+        figure(max(ours_ms for ours_ms, _ in trial.gaps_ms[0])),
+        "/".join(map(percent, text_shares)),
         str(trial.refused),
         *map(figure, (trial.gateway_ms_per_speech_s, usage.event_loop, usage.worker_cores, usage.engine)),
         *map(figure, (steps_per_s, step_ms)),
@@ -185,16 +181,11 @@ def main() -> None:
     )
     parser.add_argument("--gateways", type=int, help="for each device (default: half of its share of the processors)")
     parser.add_argument("--processes", type=int, help="generator processes for each device (default: a quarter of it)")
-    parser.add_argument("--codec", default="opus")
     parser.add_argument("--voice", help="steady: of a random checkpoint, whose text head then follows the text")
     parser.add_argument("--words", type=int, default=12)
     parser.add_argument("--text-rate", type=float, default=0.0, help="tokens a second; 0: a turn's whole text at once")
     parser.add_argument("--window-s", type=float, default=8.0)
-    parser.add_argument("--precision", type=float, default=0.04)
     parser.add_argument("--max-loads", type=int, default=5, help="of each server")
-    parser.add_argument("--budget-s", type=float, default=math.inf, help="for the loads of each server")
-    parser.add_argument("--ready-s", type=float, default=180.0)
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     given, flags = parser.parse_known_args()
     share = usable_cores() // max(devices.count(",") + 1 for devices in given.devices)  # processors for each device
@@ -204,8 +195,8 @@ def main() -> None:
         num_gateways = num_devices * (given.gateways or max(1, share // 2))
         num_clients = num_devices * (given.processes or max(1, share // 4))
         command = [f"--model={given.model}", f"--devices={devices}", f"--gateways={num_gateways}", *flags]
-        with running_server(*command, timeout_s=given.ready_s) as server:
-            wait_for_workers(server, num_devices, given.ready_s)
+        with running_server(*command, timeout_s=READY_S) as server:
+            wait_for_workers(server, num_devices, READY_S)
             results[devices] = measure(server, num_devices, given, num_clients)
         if given.json:
             write_json(given.json, results)

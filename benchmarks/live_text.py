@@ -27,6 +27,7 @@ from benchmarks.sentences import REPLIES
 from realtime_tts.bench.native_stream import HEADER, TERMINAL, open_stream
 from realtime_tts.bench.report import figure, table, write_json
 from realtime_tts.bench.server_process import running_server
+from realtime_tts.bench.streams import gaps
 from realtime_tts.bench.texts import tokens
 
 MODES = ("live", "clause")
@@ -35,7 +36,6 @@ AHEAD_CHARS = 24  # two words to begin with, or fourteen characters and the word
 MAKING_S = 0.15  # from received text to a packet made from it
 AUDIBLE_S = 0.06  # a gap that a listener may notice
 LISTEN_S = 2.0  # after the last token
-STAGGER_S = 0.7  # between the starts of concurrent listeners
 
 
 @dataclass
@@ -53,21 +53,11 @@ class Turn:
     packets: list[tuple[float, float]] = field(default_factory=list)
     words: list[tuple[float, int]] = field(default_factory=list)
 
-    @property
-    def first_packet_s(self) -> float:
-        return self.packets[0][0]
-
     def gaps(self) -> list[tuple[float, bool]]:
         """Return the underruns of a player that starts at the first packet without a buffer: seconds, and whether late
         text was the cause."""
-        found: list[tuple[float, bool]] = []
-        play_at_s = self.first_packet_s
-        for arrived_s, begins_s in self.packets:
-            late_s = arrived_s - (play_at_s + begins_s)
-            if late_s > 1e-3:
-                play_at_s += late_s
-                found.append((late_s, self._wants_text(arrived_s, begins_s)))
-        return found
+        found = gaps(self.packets, 0.0)
+        return [(late_s, self._wants_text(due_s + late_s, begins_s)) for due_s, late_s, begins_s in found]
 
     def _wants_text(self, arrived_s: float, begins_s: float) -> bool:
         """Return whether too little text was written when work on a packet had to begin."""
@@ -118,26 +108,16 @@ async def _write(socket: ClientConnection, name: str, turn: Turn, begun: float) 
     await socket.send(json.dumps({"type": "cancel", "context_id": name}))
 
 
-async def measure(url: str, rates: list[float], num_texts: int, num_streams: int = 1) -> list[Turn]:
-    """`num_streams` listeners at a time share the texts; all of them hear one mode while the turns go in step."""
-    sockets = [await open_stream(url) for _ in range(num_streams)]
-    for socket in sockets:
-        await speak(socket, "warm", REPLIES[0], "live", 60)
+async def measure(url: str, rates: list[float], num_texts: int) -> list[Turn]:
+    """Speak each text at each rate in both modes, which take turns at being first."""
     turns: list[Turn] = []
-    with tqdm(total=len(rates) * num_texts * len(MODES)) as bar:
-
-        async def listen(place: int, rate: float) -> None:
-            await asyncio.sleep(place * STAGGER_S)
-            for turn, number in enumerate(range(place, num_texts, num_streams)):
-                for mode in MODES if turn % 2 else reversed(MODES):
-                    text = REPLIES[number % len(REPLIES)]
-                    turns.append(await speak(sockets[place], f"{rate:g}-{number}-{mode}", text, mode, rate))
-                    bar.update()
-
+    async with await open_stream(url) as socket:
+        await speak(socket, "warm", REPLIES[0], "live", 60)
         for rate in rates:
-            await asyncio.gather(*(listen(place, rate) for place in range(num_streams)))
-    for socket in sockets:
-        await socket.close()
+            for number in tqdm(range(num_texts), f"{rate:g} tokens/s"):
+                for mode in MODES if number % 2 else reversed(MODES):
+                    text = REPLIES[number % len(REPLIES)]
+                    turns.append(await speak(socket, f"{rate:g}-{number}-{mode}", text, mode, rate))
     return turns
 
 
@@ -146,7 +126,7 @@ def summary(turns: list[Turn]) -> list[dict[str, Any]]:
     rows = []
     for rate, mode in dict.fromkeys((turn.rate, turn.mode) for turn in turns):
         mine = [turn for turn in turns if (turn.rate, turn.mode) == (rate, mode)]
-        firsts_ms = [1000 * turn.first_packet_s for turn in mine]
+        firsts_ms = [1000 * turn.packets[0][0] for turn in mine]
         own = [[gap_s for gap_s, wants_text in turn.gaps() if not wants_text] for turn in mine]
         waits_ms = [1000 * sum(gap_s for gap_s, wants_text in turn.gaps() if wants_text) for turn in mine]
         rows.append(
@@ -167,36 +147,20 @@ def summary(turns: list[Turn]) -> list[dict[str, Any]]:
 
 def report(rows: list[dict[str, Any]]) -> str:
     """Return the table; gaps are those that the text did not cause, waits those that it did."""
-    header = [
-        "tokens/s",
-        "mode",
-        "turns",
-        "first packet p50 ms",
-        "max",
-        "turns with gaps",
-        "longest ms",
-        "waits p50 ms",
-    ]
-    return table(
-        [*header, "max"],
-        [[value if isinstance(value, str) else figure(value) for value in row.values()] for row in rows],
-    )
+    header = ["tokens/s", "mode", "turns", "first packet p50 ms", "max", "turns with gaps", "longest ms"]
+    cells = [[value if isinstance(value, str) else figure(value) for value in row.values()] for row in rows]
+    return table([*header, "waits p50 ms", "max"], cells)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", nargs="+", type=float, default=list(RATES), help="tokens a second")
     parser.add_argument("--texts", type=int, default=len(REPLIES), help=f"at each rate (default {len(REPLIES)})")
-    parser.add_argument("--streams", type=int, default=1, help="listeners at the same time (default 1)")
-    parser.add_argument("--url", help="of a running server's /v1/stream; without it one is started, with --serve")
     parser.add_argument("--serve", nargs=argparse.REMAINDER, default=[], help="flags for the server; last")
     parser.add_argument("--json", type=Path, help="write the raw figures here")
     arguments = parser.parse_args()
-    if arguments.url:
-        turns = asyncio.run(measure(arguments.url, arguments.rates, arguments.texts, arguments.streams))
-    else:
-        with running_server(*arguments.serve) as server:
-            turns = asyncio.run(measure(server.stream_url, arguments.rates, arguments.texts, arguments.streams))
+    with running_server(*arguments.serve) as server:
+        turns = asyncio.run(measure(server.stream_url, arguments.rates, arguments.texts))
     rows = summary(turns)
     print(report(rows))
     if arguments.json:
