@@ -108,7 +108,7 @@ def trial_of(result: LoadResult, offered: float, seen: list[str], text_rate: flo
 def shares(trial: Trial) -> list[list[float]]:
     """Return the shares of turns with gaps that are ours, and with gaps that are the text's, by `BUFFERS_MS`."""
     by_buffer = [trial.gaps_ms[ms] for ms in BUFFERS_MS]
-    return [[statistics.fmean(turn[kind] > 0 for turn in turns) for turns in by_buffer] for kind in (0, 1)]
+    return [[sum(turn[kind] > 0 for turn in turns) / max(1, len(turns)) for turns in by_buffer] for kind in (0, 1)]
 
 
 def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, num_clients: int) -> dict[str, Any]:
@@ -137,10 +137,10 @@ def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, 
         load = OpenLoad(streams / driver.turn_s, driver.turn_s, given.window_s, even=True)
         result = load_result(driver.open_loop(load.arrivals(seed=0)), load, driver.cost)
         trials.append(trial_of(result, streams, seen[-2:], given.text_rate))
-        tqdm.write(", ".join(f"{name} {value}" for name, value in zip(_COLUMNS, row(trials[-1]), strict=True)))
-        if not given.loads:
-            search.tell(trials[-1].held)
-    return {"alone_ms": alone_ms, "held": search.held, "trials": trials}
+        tqdm.write(", ".join(map(" ".join, zip(_COLUMNS, row(trials[-1]), strict=True))))
+        search.tell(trials[-1].held)
+    held = max((trial.offered for trial in trials if trial.held), default=0.0)
+    return {"alone_ms": alone_ms, "held": held, "trials": trials}
 
 
 def row(trial: Trial) -> list[str]:
@@ -152,7 +152,7 @@ def row(trial: Trial) -> list[str]:
     return [
         *map(figure, (trial.offered, trial.listening_mean, first.p50, first.p95, ours.p50, ours.p95)),
         "/".join(map(percent, ours_shares)),
-        figure(max(ours_ms for ours_ms, _ in trial.gaps_ms[0])),
+        figure(max((ours_ms for ours_ms, _ in trial.gaps_ms[0]), default=math.nan)),
         "/".join(map(percent, text_shares)),
         str(trial.refused),
         *map(figure, (trial.gateway_ms_per_speech_s, usage.event_loop, usage.worker_cores, usage.engine)),
@@ -176,9 +176,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--devices", action="append", required=True, help="devices of one server; repeatable")
     parser.add_argument("--start", type=float, default=500.0, help="listeners for each device in the first load")
-    parser.add_argument(
-        "--loads", type=float, nargs="+", default=[], help="listeners for each device, without a search"
-    )
+    parser.add_argument("--loads", type=float, nargs="+", default=[], help="listeners a device, instead of a search")
     parser.add_argument("--gateways", type=int, help="for each device (default: half of its share of the processors)")
     parser.add_argument("--processes", type=int, help="generator processes for each device (default: a quarter of it)")
     parser.add_argument("--voice", help="steady: of a random checkpoint, whose text head then follows the text")
