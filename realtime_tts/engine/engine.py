@@ -174,8 +174,8 @@ class Engine:
         late one would lengthen the estimated step time and delay the next launch, too.
         """
         plan, cost, inbox = flight.plan, self.scheduler.cost, self._inbox
-        if not (self.scheduler.others_fill_a_step(plan) or self.scheduler.following(plan, self._clock())):
-            return None  # unknown before this one is over
+        if self.scheduler.owes_drafts:
+            return None  # the next step is to have some
         size = plan.size
         began_s = self._began_s(flight)
         due_s = began_s + cost.lower_bound_s(size) - self._lead_s
@@ -183,11 +183,7 @@ class Engine:
             with contextlib.suppress(queue.Empty):
                 self._handle(inbox.get(timeout=min(left_s, _NAP_S)))
         now = self._clock()
-        if self.scheduler.others_fill_a_step(plan):
-            left_s = max(0.0, began_s + cost.step_s(*size) - now)
-            ahead = self.scheduler.schedule(now, left_s, frozenset(plan.request_ids))
-        else:
-            ahead = self.scheduler.following(plan, now)
+        ahead = self.scheduler.ahead(plan, now, max(0.0, began_s + cost.step_s(*size) - now))
         self._end_all(self.scheduler.take_ended())
         if ahead:
             self._flight = self._launch(ahead)

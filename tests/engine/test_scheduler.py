@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import Any
 
 import pytest
@@ -42,10 +43,10 @@ def prepare(request: Request) -> None:
     request.hashes = chain_hashes(prefix_root(request.request_id[0]), content)
 
 
-def content_of(request: Request) -> list[bytes]:
-    """What is to lie at each position when everything has been computed that is known."""
-    text = [b"x"] * (request.min_prefill - 1)
-    return [*text, b"end", *(b"%s %d" % (request.request_id.encode(), n) for n in range(request.num_patches))]
+def content_of(request: Request, num_patches: int | None = None) -> list[bytes]:
+    """What is to lie at each position when everything has been computed that is known, or after so many patches."""
+    text, num_patches = [b"x"] * (request.min_prefill - 1), request.num_patches if num_patches is None else num_patches
+    return [*text, b"end", *(b"%s %d" % (request.request_id.encode(), n) for n in range(num_patches))]
 
 
 def make(cost: StepCost | None = None, **changes: Any) -> Scheduler:
@@ -490,10 +491,17 @@ def test_who_comes_next_waits_for_a_full_step_and_not_for_all() -> None:
 class SchedulerMachine(RuleBasedStateMachine):
     """Any order of arrivals, more text, steps, cancels, playback and failures keeps every promise."""
 
+    full_streams = 1  # others fill a step
+
     def __init__(self) -> None:
         super().__init__()
         self.scheduler = make(
-            num_blocks=14, max_streams=3, max_positions=96, max_prefill_positions=32, max_waiting=6, full_streams=1
+            num_blocks=14,
+            max_streams=3,
+            max_positions=96,
+            max_prefill_positions=32,
+            max_waiting=6,
+            full_streams=self.full_streams,
         )
         self.scheduler._groups.spare_times = 0
         self.now = 0.0
@@ -570,7 +578,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def write(self, item: StepItem, request: Request) -> None:
         """What a step leaves in the blocks; no other request may hold those, nor find them."""
-        content, size = content_of(request), 16
+        content, size = content_of(request, item.patch_index), 16
         for position in range(item.start, item.end):
             block = item.blocks[position // size]
             assert self.scheduler.pool._references[block] == 1
@@ -631,13 +639,20 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(left=st.floats(0, 0.3))
     def look_ahead(self, left: float) -> None:
         assert self.plan is not None
-        if not self.scheduler.others_fill_a_step(self.plan):
-            return  # one in which all go on is a test of its own
-        following = self.scheduler.schedule(self.now, left, frozenset(self.plan.request_ids))
-        assert not set(following.request_ids) & set(self.plan.request_ids)
-        assert len(following.request_ids) <= 2
-        for item in (*following.prefill, *following.decode):
-            self.write(item, self.scheduler._requests[item.request_id])
+        others_fill = self.scheduler.others_fill_a_step(self.plan)
+        before = {name: dataclasses.asdict(request) for name, request in self.scheduler._active.items()}
+        following = self.scheduler.ahead(self.plan, self.now, left)
+        in_both = set(following.request_ids) & set(self.plan.request_ids)
+        assert not (others_fill and in_both)
+        assert all(dataclasses.asdict(self.scheduler._active[name]) == before[name] for name in in_both)
+        assert len(following.request_ids) <= 2 * self.full_streams
+        ends = {item.request_id: (item.end, item.patch_index + 1) for item in self.plan.items}
+        for item in following.items:
+            request = self.scheduler._requests[item.request_id]
+            if item.request_id in in_both:
+                assert (item.start, item.patch_index) == ends[item.request_id]
+                assert item.patch_index < request.max_patches
+            self.write(item, request)
         self.next = following
 
     @precondition(lambda self: self.plan is not None)
@@ -718,6 +733,16 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class GoingOnMachine(SchedulerMachine):
+    """The same where the streams of one step go on in the next, which is planned before it is over."""
+
+    full_streams = 3
+
+
+TestGoingOnMachine = GoingOnMachine.TestCase
+TestGoingOnMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 def test_those_to_whom_nothing_happens_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,8 @@ class Twins:
             self.drafting.close_context(end.request.context_id)
         stops = {name for name in plain.request_ids if self.chance.random() < 0.1}
         flags = {name: StepFlags(name in stops) for name in plan.request_ids}
-        ahead = [each.following(each_plan, self.now) for each, each_plan in zip(self.pair, (plan, plain), strict=True)]
+        ahead = [each.ahead(each_plan, self.now, 0.0) for each, each_plan in zip(self.pair, (plan, plain), strict=True)]
+        self.steps += bool(ahead[0])
         assert of_streams(ahead[0]) == of_streams(ahead[1])
         assert len(of_streams(ahead[0])) == len(ahead[0].items), "no draft is in a step behind another one"
         ends = [each.finish_step(each_plan, flags, self.now) for each, each_plan in zip(self.pair, (plan, plain),

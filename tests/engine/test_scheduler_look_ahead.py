@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
 from test_scheduler import PATCH_S, add, finish, make
 
-from realtime_tts.engine.core.request import StepPlan
+from realtime_tts.engine.core.request import Status, StepPlan
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.core.text_supply import TextSupply
@@ -27,7 +28,7 @@ def speaking(paced: bool = False, **fields: object) -> tuple[Scheduler, StepPlan
 def test_everybody_goes_on_by_one_as_the_scheduler_itself_would_say() -> None:
     scheduler, plan = speaking()
     for _ in range(6):  # one after the other, each accounted for when the next is on its way
-        following = scheduler.following(plan, 0.0)
+        following = scheduler.ahead(plan, 0.0, 0.0)
         assert [(item.request_id, item.start, item.patch_index) for item in following.decode] == [
             (item.request_id, item.start + 1, item.patch_index + 1) for item in plan.decode
         ]
@@ -38,7 +39,7 @@ def test_everybody_goes_on_by_one_as_the_scheduler_itself_would_say() -> None:
 
 def test_who_ended_is_in_it_in_vain() -> None:
     scheduler, plan = speaking()
-    following = scheduler.following(plan, 0.0)
+    following = scheduler.ahead(plan, 0.0, 0.0)
     assert len(finish(scheduler, plan, 0.0, stop=("a",))) == 1
     free = scheduler.pool.num_available
     assert not finish(scheduler, following, 0.0, stop=("a",), bad=("a",))
@@ -47,18 +48,29 @@ def test_who_ended_is_in_it_in_vain() -> None:
     assert item.start == following.decode[1].start + 1
 
 
-def test_no_step_follows_one_that_prefills() -> None:
+def test_a_stream_that_begins_goes_on_in_the_step_behind() -> None:
     scheduler = make()
-    add(scheduler, "a")
-    assert not scheduler.following(scheduler.schedule(0.0), 0.0)
+    request = add(scheduler, "a")
+    plan = scheduler.schedule(0.0)
+    (item,) = scheduler.ahead(plan, 0.0, 0.0).decode
+    assert (item.start, item.patch_index) == (plan.prefill[0].end, 1)
+    assert (request.num_computed, request.num_patches, request.status) == (0, 0, Status.PREFILL)
+    finish(scheduler, plan, 0.0)
+    assert scheduler.schedule(0.0).decode == (item,)
+
+
+def test_an_input_that_is_computed_in_parts_has_no_part_in_the_step_behind() -> None:
+    scheduler = make(num_blocks=100, max_positions=1024, max_prefill_positions=32)
+    add(scheduler, "a", min_prefill=90)
+    assert not scheduler.ahead(scheduler.schedule(0.0), 0.0, 0.0)
 
 
 def test_no_step_follows_the_last_patch_of_anybody() -> None:
     scheduler, plan = speaking(max_patches=5)
-    assert scheduler.following(plan, 0.0)  # its patches are the fourth ones
+    assert scheduler.ahead(plan, 0.0, 0.0)  # its patches are the fourth ones
     finish(scheduler, plan, 0.0)
     plan = scheduler.schedule(0.0)
-    assert not scheduler.following(plan, 0.0)
+    assert not scheduler.ahead(plan, 0.0, 0.0)
     assert len(finish(scheduler, plan, 0.0)) == 2
 
 
@@ -74,24 +86,34 @@ def cancelled(scheduler: Scheduler) -> None:
     scheduler.cancel("a")
 
 
-def open_text(scheduler: Scheduler) -> None:
-    scheduler._requests["a"].supply = TextSupply(200.0, is_final=False)
+def open_text(known: float, read: float) -> Callable[[Scheduler], None]:
+    def change(scheduler: Scheduler) -> None:
+        scheduler._requests["a"].supply = TextSupply(known, False, read, position=100.0)
+
+    return change
 
 
 @pytest.mark.parametrize(
-    ("change", "follows"), [(newcomer, False), (behind_another, True), (cancelled, False), (open_text, False)]
+    ("change", "names"),
+    [
+        (newcomer, "abc"),
+        (behind_another, "ab"),
+        (cancelled, "b"),
+        (open_text(200, 118), "b"),  # 14 characters in front of the speech, and two patches: less than 19
+        (open_text(200, 119), "ab"),
+    ],
 )
-def test_it_is_left_to_the_scheduler_where_there_may_be_more_to_do(
-    change: Callable[[Scheduler], None], follows: bool
-) -> None:
+def test_all_whose_next_patch_needs_no_result_have_a_part(change: Callable[[Scheduler], None], names: str) -> None:
     scheduler, plan = speaking()
     change(scheduler)
-    assert bool(scheduler.following(plan, 0.0)) is follows
+    before = {name: dataclasses.asdict(request) for name, request in scheduler._requests.items() if name in "ab"}
+    assert sorted(scheduler.ahead(plan, 0.0, 0.0).request_ids) == list(names)
+    assert {name: dataclasses.asdict(scheduler._requests[name]) for name in before} == before
 
 
-def test_a_stream_that_the_step_has_newcomer_for_is_not_passed_over_twice() -> None:
+def test_streams_outside_the_step_have_a_part_in_the_one_behind() -> None:
     scheduler, plan = speaking()
-    assert not scheduler.following(StepPlan((), plan.decode[:1]), 0.0)
+    assert len(scheduler.ahead(StepPlan((), plan.decode[:1]), 0.0, 0.0).decode) == 2
 
 
 def leads_by(scheduler: Scheduler, name: str, lead_s: float) -> None:
@@ -100,34 +122,16 @@ def leads_by(scheduler: Scheduler, name: str, lead_s: float) -> None:
     scheduler.playback(name, produced_s - lead_s, False, 0.0)
 
 
-def test_listeners_may_be_a_patch_beyond_their_marks_and_no_more() -> None:
+def test_a_lead_is_that_after_the_current_step() -> None:
     scheduler, plan = speaking(paced=True)
-    config = scheduler.config
-    for num_patches, follows in ((0.9, True), (1.1, False)):
-        leads_by(scheduler, "a", config.park_high_s + num_patches * PATCH_S)
-        assert bool(scheduler.following(plan, 0.0)) is follows
-    finish(scheduler, plan, 0.0)
-    alone = scheduler.schedule(0.0)
-    assert [item.request_id for item in alone.decode] == ["b"]
-    assert scheduler.num_parked == 1
-    for num_patches, follows in ((0.9, True), (1.1, False)):
-        leads_by(scheduler, "a", config.park_low_s - num_patches * PATCH_S)
-        assert bool(scheduler.following(alone, 0.0)) is follows
-
-
-def test_a_parked_listener_who_comes_near_is_not_passed_over() -> None:
-    scheduler, plan = speaking(paced=True)
-    config = scheduler.config
-    leads_by(scheduler, "a", config.park_high_s + 2 * PATCH_S)
-    finish(scheduler, plan, 0.0)
-    alone = scheduler.schedule(0.0)
-    lead_s = scheduler._contexts["a"].lead.ahead_s(0.0)
-    resumes_s = lead_s - config.park_low_s
-    assert scheduler.following(alone, resumes_s + 0.9 * PATCH_S)
-    assert not scheduler.following(alone, resumes_s + 1.1 * PATCH_S)
-    finish(scheduler, alone, resumes_s)
-    names = {item.request_id for item in scheduler.schedule(resumes_s + 1e-6).decode}
-    assert names == {"a", "b"}
+    leads_by(scheduler, "a", scheduler.config.park_high_s - 1.1 * PATCH_S)
+    assert len(scheduler.ahead(plan, 0.0, 0.0).decode) == 2
+    leads_by(scheduler, "a", scheduler.config.park_high_s - 0.9 * PATCH_S)
+    lead = scheduler._contexts["a"].lead
+    assert [item.request_id for item in scheduler.ahead(plan, 0.0, 0.0).decode] == ["b"]
+    assert scheduler._contexts["a"].lead is lead
+    leads_by(scheduler, "a", scheduler.config.park_low_s - 1.1 * PATCH_S)  # then another listener is heard of
+    assert len(scheduler.ahead(plan, 0.0, 0.0).decode) == 2
 
 
 def many(**fields: object) -> tuple[Scheduler, StepPlan]:
@@ -148,7 +152,7 @@ def test_where_others_fill_a_step_it_does_not_wait_for_what_became_of_the_one_be
     seen = set(plan.request_ids)
     for _ in range(2):  # the streams that end in the first
         assert scheduler.others_fill_a_step(plan)
-        following = scheduler.schedule(0.0, 0.0, frozenset(plan.request_ids))
+        following = scheduler.ahead(plan, 0.0, 0.0)
         assert len(following.decode) == 3
         assert not seen & set(following.request_ids)
         seen |= set(following.request_ids)
@@ -159,7 +163,7 @@ def test_where_others_fill_a_step_it_does_not_wait_for_what_became_of_the_one_be
 def test_who_comes_while_a_step_is_computed_is_in_the_next_one() -> None:
     scheduler, plan = many(max_patches=40)
     add(scheduler, "new")
-    following = scheduler.schedule(0.0, 0.01, frozenset(plan.request_ids))
+    following = scheduler.ahead(plan, 0.0, 0.01)
     assert following.prefill[0].request_id == "new"
     assert len(following.request_ids) == 3
 
@@ -172,15 +176,16 @@ def test_a_step_behind_one_that_is_still_computed_begins_later() -> None:
     for name in idle:
         leads_by(scheduler, name, 2.5 * step_s)
     for left_s, size in ((0.0, 3), (step_s, 6)):
-        assert len(scheduler.schedule(0.0, left_s, frozenset(plan.request_ids)).decode) == size
+        assert len(scheduler.ahead(plan, 0.0, left_s).decode) == size
 
 
-def test_too_few_others_wait_until_it_is_known_who_goes_on() -> None:
+def test_too_few_others_share_the_step_with_those_that_go_on() -> None:
     scheduler, plan = many(max_patches=40)
-    for name in [name for name in (f"r{number}" for number in range(9)) if name not in plan.request_ids][:4]:
+    others = [name for name in (f"r{number}" for number in range(9)) if name not in plan.request_ids]
+    for name in others[:4]:
         scheduler.cancel(name)
     assert not scheduler.others_fill_a_step(plan)
-    assert not scheduler.following(plan, 0.0)  # they are to have a part in the next one
+    assert set(others[4:]) < set(scheduler.ahead(plan, 0.0, 0.0).request_ids)
 
 
 def test_a_step_counts_for_nobody_who_has_taken_a_name_of_it() -> None:
@@ -188,7 +193,7 @@ def test_a_step_counts_for_nobody_who_has_taken_a_name_of_it() -> None:
     name = plan.request_ids[0]
     scheduler.close_context(name)
     again = add(scheduler, name)
-    assert name not in scheduler.schedule(0.0, 0.0, frozenset(plan.request_ids)).request_ids
+    assert name not in scheduler.ahead(plan, 0.0, 0.0).request_ids
     finish(scheduler, plan, 0.0)
     assert (again.num_patches, again.num_computed) == (0, 0)
     assert name in scheduler.schedule(0.0).request_ids
@@ -196,7 +201,7 @@ def test_a_step_counts_for_nobody_who_has_taken_a_name_of_it() -> None:
 
 def test_a_patch_of_a_request_that_was_rewound_meanwhile_does_not_count() -> None:
     scheduler, plan = speaking()
-    following = scheduler.following(plan, 0.0)
+    following = scheduler.ahead(plan, 0.0, 0.0)
     finish(scheduler, plan, 0.0)
     request = scheduler._requests["a"]
     lead = scheduler._contexts["a"].lead

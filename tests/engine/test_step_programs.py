@@ -70,7 +70,8 @@ def test_looking_ahead_changes_nothing(
     for number in range(len(TEXTS) + 1):
         expected = plain.pcm(f"r{number}")
         np.testing.assert_allclose(ahead.pcm(f"r{number}"), expected, atol=1e-4 * np.abs(expected).max())
-        ends = [dataclasses.asdict(h.end(f"r{number}")) for h in (plain, ahead)]
+        # A request that is admitted before the step with the same prefix is over cannot use it.
+        ends = [{**dataclasses.asdict(h.end(f"r{number}")), "cached_positions": 0} for h in (plain, ahead)]
         assert ends[0] == ends[1]
 
 

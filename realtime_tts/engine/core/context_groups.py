@@ -72,7 +72,7 @@ class ContextGroups:
             head = context.requests[0]
             if not head.supply.is_final:
                 self._touched[context] = None
-            if context.parked:
+            if context.holds_back(head):
                 self._note_parked(context, now)
             if head.status is not Status.WAITING and was_parked is not context.parked:
                 self.running.pop(context, None)
@@ -104,14 +104,6 @@ class ContextGroups:
     def first_underrun_s(self) -> float:
         """Time of the first underrun among parked contexts that are in DECODE and not paused; inf without such."""
         return min((context.underrun_s for context in self.parked), default=math.inf)
-
-    def has_resumed(self, now: float, margin_s: float) -> bool:
-        """Return whether `look` would resume a parked context whose lead is more than `margin_s` below its mark. False
-        positives are possible."""
-        if self._resumes and now - self._resumes[0][0] > margin_s:
-            return True
-        touched = (context for context in self._touched if context in self.parked)
-        return any(context.lead.ahead_s(now) < context.resume_s - margin_s for context in touched)
 
 
 def _counts(entry: tuple[float, int, ContextQueue]) -> bool:

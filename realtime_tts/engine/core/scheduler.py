@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from realtime_tts.engine.core.block_pool import BlockPool
 from realtime_tts.engine.core.context_groups import ContextGroups
-from realtime_tts.engine.core.context_queue import ContextQueue
+from realtime_tts.engine.core.context_queue import ContextQueue, ListenerLead
 from realtime_tts.engine.core.fairness import beyond_one_group, beyond_share, in_turn, is_below_share
 from realtime_tts.engine.core.request import (
     Finished,
@@ -203,45 +203,63 @@ class Scheduler:
         """Return whether the running requests outside `plan`, a step being computed, are enough for a full step."""
         return len(self._groups.running) - len(plan.request_ids) >= self.config.full_streams
 
-    def following(self, plan: StepPlan, now: float) -> StepPlan:
-        """Return the step after the one being computed with the same requests, if no other request needs a part in it.
-        Drafts have none in it.
+    @property
+    def owes_drafts(self) -> bool:
+        """True if drafts have waited for as many steps as their time can be saved for."""
+        return bool(self._drafts) and self._draft_s >= _DRAFT_SAVED_STEPS * _DRAFT_SHARE * self.cost.step_s(0, 0)
 
-        Empty where `schedule` may find more to do: a request waits for admission, or a lead is beyond its marks by more
-        than a patch. For a request that turns out to have ended, the work in this step is wasted.
+    def ahead(self, plan: StepPlan, now: float, left_s: float) -> StepPlan:
+        """Return the step after `plan`, the one that is being computed, before its outcome is known.
+
+        Its requests take part as if each had made its patch and went on; for one that has ended, the work is wasted.
+        A request that depends on the outcome has no part: it needs text that the model has not read, or comes to its
+        length guard. If other requests fill a step, none of `plan` has a part.
+
+        left_s: seconds until the current step is over.
         """
-        decode = [item for item in plan.decode if item.request_id not in self._drafts]
-        if any(item.request_id not in self._drafts for item in plan.prefill):
-            return StepPlan()
-        if len(decode) + self.num_parked < len(self._active):
-            return StepPlan()
-        patch_s = self.config.patch_s
-        is_awaited = any(not context.holds_back(context.requests[0]) for context in self._groups.waiting)
-        if is_awaited or self._groups.has_resumed(now, patch_s):
-            return StepPlan()
-        items = []
-        for item in decode:
+        others_fill = self.others_fill_a_step(plan)
+        assumed: list[tuple[StepItem, Request, Status, ListenerLead, float, float]] = []
+        for item in () if others_fill else plan.items:
             request = self._active.get(item.request_id)
-            if request is None or not request.supply.is_final or item.patch_index + 1 >= request.max_patches:
-                return StepPlan()
-            lead_s = self._contexts[request.context_id].lead.ahead_s(now) if request.paced else 0.0
-            if self._rests(request, now) or lead_s > self.config.park_high_s + patch_s:
-                return StepPlan()
-            items.append(item._replace(start=item.start + 1, patch_index=item.patch_index + 1))
-        return StepPlan((), tuple(items), plan.extra_work, plan.own_flow_steps)
+            if request is None or not self._goes_on(request, item):
+                continue
+            context = self._contexts[request.context_id]
+            lead, heard_s = context.lead, self.config.patch_s / request.speed
+            assumed.append((item, request, request.status, lead, lead.produced_s, lead.underrun_s))
+            request.status = Status.DECODE
+            request.num_computed += item.num_positions
+            request.num_patches += 1
+            lead.produced_s += heard_s
+            lead.underrun_s = max(lead.underrun_s, now + left_s) + heard_s
+            self._groups.touch(context)
+        busy = frozenset(plan.request_ids) - {item.request_id for item, *_ in assumed}
+        try:
+            return self.schedule(now, left_s, busy, is_ahead=True)
+        finally:
+            for item, request, status, lead, produced_s, underrun_s in assumed:
+                request.status = status
+                request.num_computed -= item.num_positions
+                request.num_patches -= 1
+                lead.produced_s, lead.underrun_s = produced_s, underrun_s
 
-    def schedule(self, now: float, begins_in_s: float = 0.0, busy: frozenset[str] = frozenset()) -> StepPlan:
-        """Return the next step; empty if no request has anything to do yet.
+    def _goes_on(self, request: Request, item: StepItem) -> bool:
+        """Return whether the request's patch after this item needs no result of the item but the patch itself."""
+        is_next = item.is_last and item.patch_index == request.num_patches < request.max_patches - 1
+        return is_next and request.supply.reaches_further(request.num_patches, self.config)
 
-        begins_in_s, busy: time until the current step is over, and its requests, which have no part in the next one.
-        """
+    def schedule(
+        self, now: float, begins_in_s: float = 0.0, busy: frozenset[str] = frozenset(), *, is_ahead: bool = False
+    ) -> StepPlan:
+        """Return the next step; empty if no request has anything to do yet. busy: requests that can have no part in it.
+        is_ahead: another step comes before it; drafts then have no part in it."""
         self._groups.look(now, self._turn_s())
         has_room = self._admit(now, busy)
         now += begins_in_s
         ready = [request for request in self._ready(now, busy) if not self._rests(request, now)]
         work = sum(request.work for request in ready) if self._num_own_flow_steps else len(ready)
         one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(min(work, self.config.full_streams), 0)
-        excess = beyond_share(ready, self.cost.affordable_streams(self.config.patch_s))
+        capacity = self.cost.affordable_streams(self.config.patch_s)
+        excess = beyond_share(ready, capacity) if work > capacity else ()
         yielding = self._yielding(ready)
         first_underrun_s = self._groups.first_underrun_s
         offers: list[tuple[bool, float, int, Request, bool]] = []
@@ -264,11 +282,11 @@ class Scheduler:
         for _, deadline_s, _, request, can_wait in offers:
             if request.status is not Status.DECODE:
                 step.offer_prefill(request, deadline_s, yields=request.request_id in yielding)
-            elif not can_wait or not step.is_full:
+            else:
                 step.offer(request, deadline_s, can_wait, yields=request.request_id in yielding)
         share_s = _DRAFT_SHARE * self.cost.step_s(0, 0)
-        self._draft_s = min(_DRAFT_SAVED_STEPS * share_s, self._draft_s + share_s)
-        if self._drafts and has_room and not busy and step.num_streams == len(ready):
+        self._draft_s = min(_DRAFT_SAVED_STEPS * share_s, self._draft_s + (bool(ready) or not is_ahead) * share_s)
+        if self._drafts and has_room and not is_ahead and step.num_streams == len(ready):
             self._fill_with_drafts(step, now)
         plan = step.plan()
         if ready and not plan:
@@ -508,14 +526,14 @@ class Scheduler:
 
     def _speak(self, request: Request, flags: StepFlags, now: float) -> FinishReason | None:
         """Count one patch. Return the reason to finish if it was the last, else None."""
-        may_stop = request.may_stop(self.config.min_patches)
+        stops = flags.stop and request.may_stop(self.config.min_patches)
         request.num_patches += 1
         if not request.is_draft:
             heard_s = (self.config.patch_s - flags.left_out_s) / request.speed
             context = self._contexts[request.context_id]
             context.lead.produce(heard_s, now)
             self._groups.touch(context)
-        if flags.stop and may_stop:
+        if stops:
             return FinishReason.STOP
         return FinishReason.LENGTH if request.num_patches >= request.max_patches else None
 

@@ -18,6 +18,7 @@ class StepBuilder:
 
     def __init__(self, config: SchedulerConfig, cost: StepCost, now: float, prefill_reach_s: float = math.inf) -> None:
         self._config, self._cost, self._now = config, cost, now
+        self._max_streams = config.max_step_streams
         self._prefill_reach_s = prefill_reach_s
         self._prefill: list[StepItem] = []
         self._decode: list[StepItem] = []
@@ -57,35 +58,39 @@ class StepBuilder:
         group whose number of flow steps is not the usual one.
         """
         config, num_streams, now = self._config, self._num_streams, self._now
-        if num_streams >= config.max_step_streams or (can_wait and self.is_full) or not self._fits_group(request):
+        if num_streams >= self._max_streams or (can_wait and num_streams + self._extra_work >= config.full_streams):
             return False
-        step_s = (self._step_s + self._added_s(request)) * (self._upper_factor if can_wait else 1.0)
+        if request.own_flow_steps and not self._fits_group(request):
+            return False
+        added_s = self._added_s(request)
+        step_s = (self._step_s + added_s) * (self._upper_factor if can_wait else 1.0)
         limit_s = min(self._reach_s - now, config.first_audio_s if yields else math.inf)
         if step_s > limit_s and num_streams and now - deadline_s <= config.max_late_s:
             return False
         item_of = request.request_id, request.slot, request.blocks
         patches = request.num_patches, request.num_remembered
         self._decode.append(StepItem(*item_of, request.num_computed, 1, True, *patches))
-        self._take(request, deadline_s, 0)
+        self._take(request, deadline_s, 0, added_s)
         return True
 
     def offer_prefill(self, request: Request, deadline_s: float, yields: bool = False) -> bool:
         """Add a request whose input is not all computed, perhaps for a part of it; otherwise as `offer`."""
-        if self._num_streams >= self._config.max_step_streams:
+        if self._num_streams >= self._max_streams:
             return False
         chunk = self._chunk(request, deadline_s)
         start = request.num_computed
         is_last = start + chunk == request.num_prefill
         if chunk == 0 or (is_last and not self._fits_group(request)):
             return False
-        step_s = self._step_s + self._added_s(request)
+        added_s = self._added_s(request)
+        step_s = self._step_s + added_s
         is_too_long = is_last and yields and step_s > self._config.first_audio_s and self._num_streams > 0
         if is_too_long and self._now - deadline_s <= self._config.max_late_s:
             return False
         item_of = request.request_id, request.slot, request.blocks
         patches = request.num_patches, request.num_remembered
         self._prefill.append(StepItem(*item_of, start, chunk, is_last, *patches))
-        self._take(request, deadline_s, chunk, speaks=is_last)
+        self._take(request, deadline_s, chunk, added_s, speaks=is_last)
         return True
 
     def takes_draft(self, request: Request, limit_s: float) -> bool:
@@ -98,13 +103,13 @@ class StepBuilder:
 
     def offer_draft(self, request: Request, limit_s: float) -> None:
         """Add a draft that `takes_draft` has accepted: one patch, or as many blocks of its input as fit `limit_s`."""
-        item_of = request.request_id, request.slot, request.blocks
+        item_of, added_s = (request.request_id, request.slot, request.blocks), self._added_s(request)
         if request.status is Status.DECODE:
             self._decode.append(StepItem(*item_of, request.num_computed, 1, True, request.num_patches))
-            self._take(request, math.inf, 0)
+            self._take(request, math.inf, 0, added_s)
             return
         wanted, size = request.num_prefill - request.num_computed, self._config.block_size
-        spare_s = limit_s - self._step_s - self._added_s(request)
+        spare_s = limit_s - self._step_s - added_s
         chunk = min(wanted, max(size, int(spare_s / max(self._per_position_s, 1e-9))))
         chunk = min(chunk, self._config.max_prefill_positions - self._num_positions)
         chunk -= 0 if chunk == wanted else chunk % size
@@ -112,7 +117,7 @@ class StepBuilder:
             is_last = chunk == wanted
             item = StepItem(*item_of, request.num_computed, chunk, is_last, request.num_patches)
             self._prefill.append(item)
-            self._take(request, math.inf, chunk, speaks=is_last)
+            self._take(request, math.inf, chunk, added_s, speaks=is_last)
 
     def _draft_positions(self, request: Request) -> int:
         """Return the fewest positions of its input that a step can compute, if it is not all computed."""
@@ -129,9 +134,10 @@ class StepBuilder:
         added_s = self._per_stream_s * request.work
         return added_s if self._own_flow_steps else added_s + self._per_own_flow_step_s * request.own_flow_steps
 
-    def _take(self, request: Request, deadline_s: float, num_positions: int, speaks: bool = True) -> None:
-        added_s = self._added_s(request) if speaks else self._per_stream_s
-        self._step_s += added_s + self._per_position_s * num_positions
+    def _take(
+        self, request: Request, deadline_s: float, num_positions: int, added_s: float, *, speaks: bool = True
+    ) -> None:
+        self._step_s += (added_s if speaks else self._per_stream_s) + self._per_position_s * num_positions
         self._num_streams += 1
         self._num_positions += num_positions
         if speaks:

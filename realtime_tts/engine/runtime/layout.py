@@ -128,7 +128,7 @@ def lay_out(
         for name, padding in rules.speech_paddings.items():
             column: list[float] = getattr(columns, name)
             column += [padding] * (first - len(column))
-        streams += [_add_stream(columns, *stream, rules) for stream in group]
+        streams += _add_group(columns, group, rules)
         first += rules.padded(len(group)) if flow_steps == rules.default_flow_steps else len(group)
     starting.sort(key=lambda begun: (len(begun[2].context), begun[1]))
     columns.starting_slots += [slot for slot, _, _ in starting]
@@ -172,17 +172,31 @@ def _add_audio(columns: HostColumns, rows: Rows, scratch_slot: int) -> None:
         columns.patch_adapters.append(columns.row_adapters[row])
 
 
-def _add_stream(columns: HostColumns, item: StepItem, segment: EngineSegment, rules: LayoutRules) -> SpeakingStream:
-    """Add a stream's row of flow and VAE."""
-    row, slot, source, end = len(columns.speech_slots), item.slot, segment.input, item.end
-    next_position = end if end < len(item.blocks) * rules.block_size else None
-    columns.speech_slots.append(slot)
-    columns.noise_keys.append(segment.noise_key)
-    columns.patch_index.append(item.patch_index)
-    columns.cfg.append(segment.cfg)
-    columns.speech_adapters.append(segment.adapter_index)
-    columns.next_positions.append(next_position or 0)
-    columns.next_slots.append(rules.scratch_slot if next_position is None else slot)
-    columns.next_starts.append(source.spoken_start)
-    columns.next_lens.append(len(source.spoken_chars))
-    return SpeakingStream(item.request_id, slot, row, segment.message.encoding == "f32le", next_position)
+def _add_group(
+    columns: HostColumns, group: list[tuple[StepItem, EngineSegment]], rules: LayoutRules
+) -> list[SpeakingStream]:
+    """Add the rows of flow and VAE of streams with the same number of flow steps."""
+    first, size = len(columns.speech_slots), rules.block_size
+    ends = [item.start + item.num_positions for item, _ in group]
+    has_room = [end < len(item.blocks) * size for end, (item, _) in zip(ends, group, strict=True)]
+    columns.speech_slots += [item.slot for item, _ in group]
+    columns.noise_keys += [segment.noise_key for _, segment in group]
+    columns.patch_index += [item.patch_index for item, _ in group]
+    columns.cfg += [segment.cfg for _, segment in group]
+    columns.speech_adapters += [segment.adapter_index for _, segment in group]
+    columns.next_positions += [end if room else 0 for end, room in zip(ends, has_room, strict=True)]
+    columns.next_slots += [
+        item.slot if room else rules.scratch_slot for (item, _), room in zip(group, has_room, strict=True)
+    ]
+    columns.next_starts += [segment.input.spoken_start for _, segment in group]
+    columns.next_lens += [len(segment.input.spoken_chars) for _, segment in group]
+    return [
+        SpeakingStream(
+            item.request_id,
+            item.slot,
+            first + number,
+            segment.message.encoding == "f32le",
+            ends[number] if has_room[number] else None,
+        )
+        for number, (item, segment) in enumerate(group)
+    ]
