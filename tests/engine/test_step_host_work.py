@@ -107,7 +107,8 @@ def test_streams_that_speak_cost_three_launches_and_a_few_calls_each(tiny: Loade
     assert work.calls <= MAX_CALLS + MAX_CALLS_PER_STREAM * num_streams
 
 
-def test_a_stream_that_begins_adds_two_launches_to_one_step(tiny: LoadedModel) -> None:
+def test_a_stream_that_begins_adds_five_launches_and_leaves_one_out(tiny: LoadedModel) -> None:
+    """The step after it computes the positions of all, instead of the step with the prefill."""
     device = FakeDevice(tiny)
     device.begin(8)
     device.launches.clear()
@@ -115,4 +116,5 @@ def test_a_stream_that_begins_adds_two_launches_to_one_step(tiny: LoadedModel) -
     for _ in range(NUM_STEPS):
         device.step()
     assert device.launches["flow"] in (NUM_STEPS, NUM_STEPS + 1)  # one more if a step was launched ahead
-    assert (device.launches["encode"], device.launches["base"], device.launches["residual"]) == (0, 1, 1)
+    assert (device.launches["encode"], device.launches["base"], device.launches["residual"]) == (1, 2, 2)
+    assert device.launches["advance"] == device.launches["flow"] - 1

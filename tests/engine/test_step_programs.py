@@ -107,7 +107,7 @@ def test_who_ends_while_the_next_step_is_on_its_way_is_heard_no_more(tiny: Loade
 
 
 def test_who_is_ahead_has_no_rows(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The LMs run once for each patch, with the step before it; not for one that cannot come."""
+    """The LMs run once for each patch, with the step before it if that has no prefill; not for one that cannot come."""
     harness = EngineHarness(tiny, num_blocks=2)
     runner, calls = harness.engine.runner, []
     runner.advances = True
@@ -119,7 +119,7 @@ def test_who_is_ahead_has_no_rows(tiny: LoadedModel, monkeypatch: pytest.MonkeyP
     harness.run()
     done = harness.end("x")
     assert isinstance(done, frames.Done)
-    assert calls == [("base", num_text)] + [("next", 1)] * done.num_patches
+    assert calls == [("base", num_text), ("base", 1)] + [("next", 1)] * (done.num_patches - 1)
     assert runner._ahead == ({} if done.finish_reason == "length" else runner._ahead)
     harness.say("y", "hello", max_patches=3)  # the same slot, from its beginning
     harness.run()
