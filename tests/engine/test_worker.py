@@ -156,7 +156,7 @@ async def test_cancel_at_any_await_leaves_no_block_slot_or_stream(client: Engine
         for _ in range(num_messages):
             await anext(streams[0])
         client.cancel(streams[0].request_id)
-        await streams[1].aclose()
+        client.cancel(streams[1].request_id)
         for stream in streams:
             client.close_context(stream.context_id)
     idle = (before.free_slots, before.free_blocks, 0, 0, 0)
@@ -516,16 +516,6 @@ async def test_nobody_waits_for_another_client_that_does_not_read(
     assert len(await read_audio(stopped, 400)) < 400  # it was cut off
     worker.writer.close()
     assert await worker.ended.get() is None
-
-
-async def test_a_damaged_frame_of_the_supervisors_is_an_error_that_is_logged(
-    caplog: pytest.LogCaptureFixture, beside: Callable[..., Any]
-) -> None:
-    worker = await beside(CountingEngine(max_steps=0))
-    await worker.reader.read(1)
-    worker.writer.write(b"\xff" * 64)
-    assert isinstance(await worker.ended.get(), EngineError)
-    assert "'receive' failed: WireError" in caplog.text
 
 
 LOADING_FOR_EVER = "import time; from realtime_tts.engine import worker; worker.load = lambda _: time.sleep(600); "
