@@ -110,10 +110,7 @@ def _turn(weight: Tensor, pair: int, channel: int, size: float, angle: float) ->
 def _store_angles(attention: Attention, rope: RopeConfig, pairs: list[int], shift: int, size: float) -> None:
     """Let layer 0 store the angles with this size."""
     q, k, v = _heads(attention)
-    half, unit = (
-        attention.head_dim // 2,
-        1 / math.sqrt(attention.qkv_proj.weight.shape[1] / 2),
-    )  # a mark is half of it all
+    half, unit = attention.head_dim // 2, math.sqrt(2 / attention.qkv_proj.weight.shape[1])  # a mark is half of all
     scale = unit * math.sqrt(attention.head_dim)
     q[:], k[:], v[:, 0] = 0.0, 0.0, 0.0
     for pair in pairs:
@@ -140,11 +137,10 @@ def _compare_angles(attention: Attention, num_angles: int, layer: int, sharp: fl
     size = unit * math.sqrt(math.sqrt(attention.head_dim))
     q[0], k[0], v[0, 0] = 0.0, 0.0, 0.0
     sharp, alone = size * math.sqrt(sharp), size * math.sqrt(_ALONE)
-    for number in range(num_angles):
-        for part in range(2):
-            dim, channel = half - 1 - number + part * half, _ANGLES + 2 * number + part
-            q[0, dim, channel] = k[0, dim, channel] = sharp
-        q[0, half - 1 - number, _START] = 30 * sharp  # the place of the first patch, in spite of its own in the text
+    for number in range(2 * num_angles):
+        dim, channel = half - 1 - number // 2 + number % 2 * half, _ANGLES + number
+        q[0, dim, channel] = k[0, dim, channel] = sharp
+    q[0, half - num_angles : half, _START] = 30 * sharp  # the place of the first patch, in spite of its own in the text
     q[0, half - 1 - num_angles, [_AUDIO, _START]] = k[0, half - 1 - num_angles, [_TEXT, _START]] = alone
     v[0, 0, _START] = 1.0
     attention.o_proj.weight[_END, 0] = 1.0

@@ -50,7 +50,7 @@ def content_of(request: Request, num_patches: int | None = None) -> list[bytes]:
 
 
 def make(cost: StepCost | None = None, **changes: Any) -> Scheduler:
-    limits = {"num_blocks": 64, "max_streams": 8, "max_positions": 512, "patch_s": PATCH_S, **changes}
+    limits = {"num_blocks": 64, "max_streams": 8, "max_positions": 512, "patch_s": PATCH_S, "gather_s": 0.0, **changes}
     return Scheduler(SchedulerConfig(**limits), prepare, cost)
 
 
@@ -221,6 +221,29 @@ def test_a_context_whose_listener_is_gone_is_parked_at_once() -> None:
     assert not scheduler.schedule(0.1)
     scheduler.playback("a", 0.1, False, 5.0)
     assert scheduler.schedule(5.0)
+
+
+def test_streams_with_a_lead_are_gathered_and_join_one_that_cannot_wait() -> None:
+    scheduler = make(gather_s=0.04)
+    for name in "ab":
+        add(scheduler, name, max_patches=100)
+    now, steps = 0.0, 0
+    while all(context.lead.ahead_s(now) < 0.5 for context in scheduler._contexts.values()):
+        finish(scheduler, scheduler.schedule(now), now)  # each at once
+        steps += 1
+        now += 0.001
+    assert steps == 4
+    assert not scheduler.schedule(now)
+    wait_s = scheduler.next_wakeup_s(now)
+    assert wait_s == pytest.approx(0.039)
+    add(scheduler, "new", now)
+    assert len(scheduler.schedule(now).items) == 3
+    scheduler.close_context("new")
+    plan = scheduler.schedule(now + wait_s + 0.04)
+    assert [item.request_id for item in plan.decode] == ["a", "b"]
+    finish(scheduler, plan, now + wait_s + 0.04)
+    add(scheduler, "draft", now, is_draft=True)
+    assert scheduler.schedule(now + wait_s + 0.041).request_ids == ["draft"]
 
 
 def test_an_unpaced_request_is_never_parked() -> None:
@@ -491,7 +514,7 @@ def test_who_comes_next_waits_for_a_full_step_and_not_for_all() -> None:
 class SchedulerMachine(RuleBasedStateMachine):
     """Any order of arrivals, more text, steps, cancels, playback and failures keeps every promise."""
 
-    full_streams = 1  # others fill a step
+    full_streams, gather_s = 1, 0.0  # others fill a step
 
     def __init__(self) -> None:
         super().__init__()
@@ -502,6 +525,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_prefill_positions=32,
             max_waiting=6,
             full_streams=self.full_streams,
+            gather_s=self.gather_s,
         )
         self.scheduler._groups.spare_times = 0
         self.now = 0.0
@@ -599,7 +623,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         slots_or_blocks_held = self.scheduler._active
         assert plan or not unparked or slots_or_blocks_held, "work, room and no step"
         num_held_up = self.scheduler.num_parked + self.scheduler.num_awaiting_text + len(resting)
-        assert plan or self.scheduler.num_active == num_held_up, "a running stream and no step"
+        is_gathering = self.now < self.scheduler._gathers_until_s <= self.now + self.gather_s
+        assert plan or is_gathering or self.scheduler.num_active == num_held_up, "a running stream and no step"
+        hurries = [head for head in unparked if not head.paced or head.num_patches == 0]
+        assert plan or not any(head.slot >= 0 for head in hurries if head not in resting), "one cannot wait"
         names = [item.request_id for item in (*plan.prefill, *plan.decode)]
         assert len(set(names)) == len(names)
         assert plan.size.num_positions <= 32
@@ -736,9 +763,10 @@ TestSchedulerMachine.settings = settings(max_examples=60, stateful_step_count=40
 
 
 class GoingOnMachine(SchedulerMachine):
-    """The same where the streams of one step go on in the next, which is planned before it is over."""
+    """The same where the streams of one step go on in the next, which is planned before it is over, and where those
+    with a lead are gathered."""
 
-    full_streams = 3
+    full_streams, gather_s = 3, 0.2
 
 
 TestGoingOnMachine = GoingOnMachine.TestCase

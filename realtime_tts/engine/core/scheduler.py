@@ -82,6 +82,8 @@ class Scheduler:
         self._asked_s: dict[str, float] = {}  # by tenant: arrival of its latest request
         self._groups = ContextGroups()
         self._draft_s = 0.0  # saved time for drafts
+        self._gathers = False  # streams that can wait were left to the next step
+        self._gathers_until_s = -math.inf
         self._ended: list[Finished] = []  # from memory, and drafts that made room
         self._free_slots = list(range(config.max_streams - 1, -1, -1))
         self.num_extensions = 0
@@ -264,6 +266,9 @@ class Scheduler:
         first_underrun_s = self._groups.first_underrun_s
         offers: list[tuple[bool, float, int, Request, bool]] = []
         contexts, in_time_s, tight_s = self._contexts, now + one_s, now + 2 * all_s
+        is_heavy = self._num_own_flow_steps > 0 or 2 * all_s > self.config.gather_s
+        hurries = is_heavy or len(ready) >= self.config.full_streams
+        unhurried_s = now + self.config.gather_lead_s
         for number, request in enumerate(ready):
             deadline_s = contexts[request.context_id].deadline_s(request, now)
             if excess and request.request_id in excess:
@@ -277,6 +282,10 @@ class Scheduler:
             if can_wait and deadline_s < first_underrun_s and request.status is Status.DECODE:
                 first_underrun_s = deadline_s
             offers.append((not is_tight, deadline_s, number, request, can_wait))
+            hurries |= request.status is not Status.DECODE or not request.paced or deadline_s < unhurried_s
+        self._gathers = bool(ready) and not hurries and now < self._gathers_until_s
+        if self._gathers:
+            ready, offers = [], []
         offers.sort()
         step = StepBuilder(self.config, self.cost, now, prefill_reach_s=first_underrun_s - all_s)
         for _, deadline_s, _, request, can_wait in offers:
@@ -293,6 +302,8 @@ class Scheduler:
             raise AssertionError("a step without progress")
         if plan.own_flow_steps:
             self._note_group(plan, now)
+        if ready:
+            self._gathers_until_s = now + self.config.gather_s
         return plan
 
     def _fill_with_drafts(self, step: StepBuilder, now: float) -> None:
@@ -569,6 +580,8 @@ class Scheduler:
             for context in (*self._groups.parked, *self._groups.waiting)
             if context.holds_back(context.requests[0]) and not context.lead.paused
         ]
+        if self._gathers:
+            leads.append(self._gathers_until_s - now)
         heads = (context.requests[0] for context in self._groups.running)
         leads += [self._rests_until_s[head.tenant] - now for head in heads if self._rests(head, now)]
         return max(0.0, min(leads)) if leads else None

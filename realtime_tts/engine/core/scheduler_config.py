@@ -17,6 +17,8 @@ class SchedulerConfig:
     excess_slack_s: delay of the deadlines of streams beyond their tenant's share, when the device is too slow.
     full_streams: streams after which a step takes only those that cannot wait for the next one, and never more than
     twice as many. More streams at a time would cost each as much, and a new stream would wait for all of them.
+    gather_s: interval of steps over streams that all have a lead of gather_lead_s, where steps take less than half of
+    it. Fewer steps over more streams take less time; a step for another stream takes them along.
 
     For a text that is still being written: the first patch requires begin_chars, later ones look_ahead_chars in front
     of the speech. chars_per_s: assumed rate of speech where the position is not measured. open_lead_patches: maximum
@@ -45,6 +47,8 @@ class SchedulerConfig:
     excess_slack_s: float = 5.0
     priority_step_s: float = 0.1
     full_streams: int = 1 << 30
+    gather_s: float = 0.04
+    gather_lead_s: float = 0.5
     begin_chars: int = 8
     look_ahead_chars: int = 14
     chars_per_s: float = 15.0

@@ -176,27 +176,19 @@ def _add_group(
     columns: HostColumns, group: list[tuple[StepItem, EngineSegment]], rules: LayoutRules
 ) -> list[SpeakingStream]:
     """Add the rows of flow and VAE of streams with the same number of flow steps."""
-    first, size = len(columns.speech_slots), rules.block_size
-    ends = [item.start + item.num_positions for item, _ in group]
-    has_room = [end < len(item.blocks) * size for end, (item, _) in zip(ends, group, strict=True)]
-    columns.speech_slots += [item.slot for item, _ in group]
-    columns.noise_keys += [segment.noise_key for _, segment in group]
-    columns.patch_index += [item.patch_index for item, _ in group]
-    columns.cfg += [segment.cfg for _, segment in group]
-    columns.speech_adapters += [segment.adapter_index for _, segment in group]
-    columns.next_positions += [end if room else 0 for end, room in zip(ends, has_room, strict=True)]
-    columns.next_slots += [
-        item.slot if room else rules.scratch_slot for (item, _), room in zip(group, has_room, strict=True)
-    ]
-    columns.next_starts += [segment.input.spoken_start for _, segment in group]
-    columns.next_lens += [len(segment.input.spoken_chars) for _, segment in group]
-    return [
-        SpeakingStream(
-            item.request_id,
-            item.slot,
-            first + number,
-            segment.message.encoding == "f32le",
-            ends[number] if has_room[number] else None,
-        )
-        for number, (item, segment) in enumerate(group)
-    ]
+    first, size, scratch_slot = len(columns.speech_slots), rules.block_size, rules.scratch_slot
+    items, segments = [item for item, _ in group], [segment for _, segment in group]
+    inputs, ends = [segment.input for segment in segments], [item.start + item.num_positions for item in items]
+    nexts = [end if end < len(item.blocks) * size else None for item, end in zip(items, ends, strict=True)]
+    columns.speech_slots += [item.slot for item in items]
+    columns.noise_keys += [segment.noise_key for segment in segments]
+    columns.patch_index += [item.patch_index for item in items]
+    columns.cfg += [segment.cfg for segment in segments]
+    columns.speech_adapters += [segment.adapter_index for segment in segments]
+    columns.next_positions += [end or 0 for end in nexts]
+    columns.next_slots += [scratch_slot if end is None else item.slot for item, end in zip(items, nexts, strict=True)]
+    columns.next_starts += [source.spoken_start for source in inputs]
+    columns.next_lens += [len(source.spoken_chars) for source in inputs]
+    are_float = [segment.message.encoding == "f32le" for segment in segments]
+    rows = enumerate(zip(items, are_float, nexts, strict=True), first)
+    return [SpeakingStream(item.request_id, item.slot, row, wants, end) for row, (item, wants, end) in rows]
