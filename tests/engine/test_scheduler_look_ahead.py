@@ -14,9 +14,9 @@ from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.core.text_supply import TextSupply
 
 
-def speaking(paced: bool = False, **fields: object) -> tuple[Scheduler, StepPlan]:
+def speaking(cost: StepCost | None = None, paced: bool = False, **fields: object) -> tuple[Scheduler, StepPlan]:
     """Two streams in mid-speech, and the step that both are in."""
-    scheduler = make()
+    scheduler = make(cost)
     for name in "ab":
         add(scheduler, name, paced=paced, **fields)
     for _ in range(3):
@@ -122,16 +122,16 @@ def leads_by(scheduler: Scheduler, name: str, lead_s: float) -> None:
     scheduler.playback(name, produced_s - lead_s, False, 0.0)
 
 
-def test_a_lead_is_that_after_the_current_step() -> None:
-    scheduler, plan = speaking(paced=True)
-    leads_by(scheduler, "a", scheduler.config.park_high_s - 1.1 * PATCH_S)
-    assert len(scheduler.ahead(plan, 0.0, 0.0).decode) == 2
-    leads_by(scheduler, "a", scheduler.config.park_high_s - 0.9 * PATCH_S)
-    lead = scheduler._contexts["a"].lead
-    assert [item.request_id for item in scheduler.ahead(plan, 0.0, 0.0).decode] == ["b"]
-    assert scheduler._contexts["a"].lead is lead
-    leads_by(scheduler, "a", scheduler.config.park_low_s - 1.1 * PATCH_S)  # then another listener is heard of
-    assert len(scheduler.ahead(plan, 0.0, 0.0).decode) == 2
+def test_a_deadline_is_that_after_the_current_step() -> None:
+    """The stream that has less ahead then goes first."""
+    scheduler, plan = speaking(StepCost(0.005, 0.1, 0.0), paced=True)
+    one = StepPlan((), plan.decode[:1])
+    leads_by(scheduler, "a", 0.3)
+    leads_by(scheduler, "b", 0.3 + 0.5 * PATCH_S)
+    lead = dataclasses.asdict(scheduler._contexts["a"].lead)
+    assert scheduler.ahead(one, 0.0, 0.105).decode[0].request_id == "b"
+    assert dataclasses.asdict(scheduler._contexts["a"].lead) == lead
+    assert scheduler.schedule(0.105).decode[0].request_id == "a"
 
 
 def many(**fields: object) -> tuple[Scheduler, StepPlan]:

@@ -60,6 +60,8 @@ class Scheduler:
             context has come, and when it takes in more text.
         remembered: sends a request's next patch from memory and returns its flags; None: the device must make it.
         cost: estimates the duration of a step.
+
+    restart_s: the lead that a request needs whose next patch begins it anew, in seconds, with a patch to spare.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Scheduler:
         self._gathers_until_s = -math.inf
         self._ended: list[Finished] = []  # from memory, and drafts that made room
         self._free_slots = list(range(config.max_streams - 1, -1, -1))
+        self.restart_s = 3 * config.patch_s
         self.num_extensions = 0
         self.num_extended_positions = 0
         self.num_text_waits = 0
@@ -159,11 +162,6 @@ class Scheduler:
         """Return the lead of a request's context over its listener, in seconds."""
         return self._contexts[request.context_id].lead.ahead_s(now)
 
-    @property
-    def restart_s(self) -> float:
-        """The lead that a request needs whose next patch begins it anew, in seconds, with a patch to spare."""
-        return self._turn_s() + self.config.patch_s
-
     def cancel(self, request_id: str) -> Finished | None:
         """End a request now; return None if it does not exist. Its blocks and slot are free on return."""
         request = self._requests.get(request_id)
@@ -225,15 +223,13 @@ class Scheduler:
             request = self._active.get(item.request_id)
             if request is None or not self._goes_on(request, item):
                 continue
-            context = self._contexts[request.context_id]
-            lead, heard_s = context.lead, self.config.patch_s / request.speed
+            lead, heard_s = self._contexts[request.context_id].lead, self.config.patch_s / request.speed
             assumed.append((item, request, request.status, lead, lead.produced_s, lead.underrun_s))
             request.status = Status.DECODE
             request.num_computed += item.num_positions
             request.num_patches += 1
             lead.produced_s += heard_s
             lead.underrun_s = max(lead.underrun_s, now + left_s) + heard_s
-            self._groups.touch(context)
         busy = frozenset(plan.request_ids) - {item.request_id for item, *_ in assumed}
         try:
             return self.schedule(now, left_s, busy, is_ahead=True)
@@ -254,7 +250,9 @@ class Scheduler:
     ) -> StepPlan:
         """Return the next step; empty if no request has anything to do yet. busy: requests that can have no part in it.
         is_ahead: another step comes before it; drafts then have no part in it."""
-        self._groups.look(now, self._turn_s())
+        turn_s = self._turn_s()
+        self.restart_s = turn_s + self.config.patch_s
+        self._groups.look(now, turn_s)
         has_room = self._admit(now, busy)
         now += begins_in_s
         ready = [request for request in self._ready(now, busy) if not self._rests(request, now)]
