@@ -207,11 +207,6 @@ class RemoveAdapter(Message):
     everywhere: bool = False  # also for other clients
 
 
-@_message
-class Drain(Message):
-    """Request of a worker to its own engine: accept no new context, and finish what runs."""
-
-
 # ---- worker → gateway --------------------------------------------------------------------------------------------
 
 

@@ -99,7 +99,7 @@ class Engine:
         self.voices = EngineVoiceCache(loaded)
         self.adapters = AdapterStore(bank)
         self.continuity = Continuity(loaded)
-        self.is_draining = False
+        self.is_draining = False  # set by the worker: no new context from now on
         self._clock = clock
         self._inbox: queue.SimpleQueue[frames.Message | AdapterWeights] = queue.SimpleQueue()
         self._segments: dict[str, EngineSegment] = {}
@@ -260,8 +260,6 @@ class Engine:
             self.scheduler.playback(message.context_id, message.played_ms / 1000, message.paused, self._clock())
         elif isinstance(message, frames.SetPriority):
             self.scheduler.set_priority(message.context_id, message.priority)
-        elif isinstance(message, frames.Drain):
-            self.is_draining = True
         else:
             self._handle_voice_or_adapter(message)
 

@@ -115,7 +115,8 @@ class Worker:
     def leave(self) -> None:
         """Take no new context and exit when all are closed; the second call: when all running requests have ended."""
         if self._leaves_s is not None:
-            self.post(frames.Drain())
+            self.engine.is_draining = True
+            self._wake.set()
             return
         self._leaves_s = time.monotonic() + _LEAVE_AFTER_S
         self.engine.listed.is_stopped = True

@@ -118,7 +118,7 @@ def test_a_draft_that_cannot_be_made_is_dropped_without_an_answer(tiny: LoadedMo
     draft(harness, "unknown voice", voice="missing")
     draft(harness, "empty", "")
     draft(harness, "no number of steps", steps=1000)
-    harness.engine.post(frames.Drain())
+    harness.engine.is_draining = True
     draft(harness, "late")
     harness.run()
     assert harness.engine.num_steps == 0

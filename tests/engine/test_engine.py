@@ -523,7 +523,7 @@ def test_a_drain_refuses_new_contexts_and_goes_on_with_old_ones(tiny: LoadedMode
     harness = EngineHarness(tiny)
     harness.say("a", "hello", context="c")
     harness.engine.step()
-    harness.engine.post(frames.Drain())
+    harness.engine.is_draining = True
     harness.say("b", "world", context="c")
     harness.say("new", "hello")
     harness.run()

@@ -213,7 +213,7 @@ def test_while_it_waits_it_is_neither_running_nor_parked_and_the_others_go_on(ti
     for _ in range(20):
         harness.engine.step()
     assert isinstance(harness.end("other"), frames.Done)
-    harness.engine.post(frames.Drain())
+    harness.engine.is_draining = True
     extend(harness, WHOLE)  # a drain lets it finish
     harness.run()
     assert isinstance(harness.end("x"), frames.Done)

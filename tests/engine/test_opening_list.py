@@ -116,7 +116,7 @@ def test_a_stopped_list_lets_the_worker_leave(tiny: LoadedModel) -> None:
 
 def test_a_list_ends_when_the_worker_refuses_its_requests(tiny: LoadedModel) -> None:
     harness = live(tiny)
-    harness.engine.post(frames.Drain())
+    harness.engine.is_draining = True
     harness.engine.post(OPENING)
     harness.run()
     assert not harness.engine.listed.is_due
