@@ -45,7 +45,8 @@ _WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.]+)$", re.M)
 _ENGINE = re.compile(r"^realtime_tts_engine_(\S+) ([0-9.e+-]+)$", re.M)
 _TIMES = ("gap_seconds_total", "busy_seconds_total")
 BUFFERS_MS = (0, 60, 100)
-BEGIN_CHARS, AHEAD_CHARS = 8, 14  # that speech begins with, and in front of it later: `SchedulerConfig`
+BEGIN_CHARS, AHEAD_CHARS = 8, 14  # in front of the first two patches, and of later ones: `SchedulerConfig`
+BEGIN_S = 0.32  # two patches
 _GAPS = "/".join(map(str, BUFFERS_MS))
 _COLUMNS = ("offered", "at once", "first p50 ms", "p95", "ours p50", "p95", f"our gaps {_GAPS} ms", "longest", "text's")
 _COLUMNS += ("refused", "gateway ms/s", "loop", "worker cores", "engine", "steps/s", "step ms", "idle", "machine")
@@ -77,7 +78,7 @@ class Trial(LoadResult):
 def written_s(stream: Heard, begins_s: float) -> float:
     """Return when the text was written that the engine requires for speech at this place in the audio."""
     end = stream.written[-1][1]
-    wanted = end * begins_s / stream.audio_s + AHEAD_CHARS if begins_s else BEGIN_CHARS
+    wanted = end * begins_s / stream.audio_s + (AHEAD_CHARS if begins_s >= BEGIN_S else BEGIN_CHARS)
     return next(at_s for at_s, num_chars in stream.written if num_chars >= min(end, wanted))
 
 

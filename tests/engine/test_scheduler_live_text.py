@@ -210,6 +210,32 @@ def test_an_open_text_stays_close_to_its_listener_and_a_final_one_need_not() -> 
     assert run(scheduler, 0.162)
 
 
+def test_a_second_patch_waits_for_text_only_until_its_listener_would_have_a_gap() -> None:
+    scheduler = make(StepCost(0.0, 0.02, 0.0))
+    request = add(scheduler, "a", 12)
+    run(scheduler, 0.0)  # audio until 0.16 s, and 9.6 characters in front of the speech
+    assert not run(scheduler, 0.001)
+    wait_s = scheduler.next_wakeup_s(0.001)
+    assert wait_s == pytest.approx(PATCH_S - 0.001 - 3 * 0.02)  # a step under way, a planned one, and its own
+    assert run(scheduler, 0.002 + wait_s).decode[0].patch_index == 1
+    assert not run(scheduler, 0.32)  # the third one needs the whole look-ahead
+    assert scheduler.next_wakeup_s(0.32) is None
+    assert (request.num_text_waits, request.text_wait_s) == (2, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("known", "step_s", "fields"),
+    [(8, 0.02, {}), (12, 0.06, {}), (12, 0.02, {"paced": False})],
+    ids=["less text than a first patch needs", "steps too long to be in time", "no listener who waits"],
+)
+def test_a_second_patch_waits_for_all_of_its_text(known: int, step_s: float, fields: dict[str, Any]) -> None:
+    scheduler = make(StepCost(0.0, step_s, 0.0))
+    add(scheduler, "a", known, **fields)
+    run(scheduler, 0.0)
+    assert not run(scheduler, 0.15)
+    assert scheduler.next_wakeup_s(0.15) is None
+
+
 def test_an_open_text_keeps_as_far_ahead_as_its_turn_may_be_away() -> None:
     def lead(num_streams: int, cost: StepCost) -> int:
         """In patches, when all have gone as far ahead as they may."""

@@ -49,6 +49,7 @@ _RECENT_S = 10.0  # a tenant that sent a request within this time counts as pres
 # for so many steps.
 _DRAFT_SHARE, _DRAFT_SAVED_STEPS = 0.03, 8
 _DRAFTS_ALONE_S = 0.0125  # a step of drafts alone, for which a new request may have to wait
+_HURRY_STEPS = 3  # steps until a second patch is there: one that has begun, one that is planned, and its own
 
 
 class Scheduler:
@@ -451,7 +452,7 @@ class Scheduler:
 
     def _has_text(self, request: Request, now: float) -> bool:
         """Return whether enough text is known for the next patch; record when a wait for text begins and ends."""
-        if self._awaits_text(request):
+        if self._awaits_text(request, hurries=self._hurry_in_s(request, now) <= 0.0):
             if request.waits_since_s is None:
                 request.waits_since_s = now
                 if request.has_spoken:
@@ -465,15 +466,25 @@ class Scheduler:
             request.waits_since_s, request.resumed_s = None, now
         return True
 
-    def _awaits_text(self, request: Request) -> bool:
+    def _awaits_text(self, request: Request, *, hurries: bool = False) -> bool:
         """Return whether the request waits for text. While its text is open, the last patch allowed waits as well."""
-        if request.supply.runs_out(request.num_patches, self.config):
+        if request.supply.runs_out(request.num_patches, self.config, hurries=hurries):
             return True
         return not request.supply.is_final and request.num_patches >= request.max_patches - 1
 
     def _read_anew(self, request: Request) -> None:
         """Take in all text that is known: the input changes from its text on, and is computed again from there."""
         self._lay_out(request)
+    def _hurry_in_s(self, request: Request, now: float) -> float:
+        """Return the seconds until a second patch must be made with as little text in front of it as the first one, so
+        that its listener has no gap. Infinite for other patches, and where even a step of one stream is long."""
+        if request.num_patches != 1 or not request.paced:
+            return math.inf
+        if 2 * _HURRY_STEPS * self.cost.upper_bound_s(1, 0) > self.config.patch_s:
+            return math.inf
+        num_streams = min(len(self._active), self.config.full_streams)
+        return self.lead_s(request, now) - _HURRY_STEPS * self.cost.upper_bound_s(num_streams, 0)
+
         request.num_computed = min(request.num_computed, request.num_kept)
         request.status = Status.PREFILL
         request.num_extensions += 1
@@ -571,8 +582,8 @@ class Scheduler:
     # ---- urgency -------------------------------------------------------------------------------------------------
 
     def next_wakeup_s(self, now: float) -> float | None:
-        """Return the seconds until a parked context resumes or a pausing group may run. None: only a message can make
-        work available."""
+        """Return the seconds until a parked context resumes, a pausing group may run, or a second patch waits no longer
+        for text. None: only a message can make work available."""
         leads = [
             context.lead.ahead_s(now) - context.resume_s
             for context in (*self._groups.parked, *self._groups.waiting)
@@ -580,7 +591,9 @@ class Scheduler:
         ]
         if self._gathers:
             leads.append(self._gathers_until_s - now)
-        heads = (context.requests[0] for context in self._groups.running)
+        heads = [context.requests[0] for context in (*self._groups.running, *self._groups.waiting)]
+        hurries_s = (self._hurry_in_s(head, now) for head in heads if head.waits_since_s is not None)
+        leads += [hurry_s for hurry_s in hurries_s if 0.0 < hurry_s < math.inf]
         leads += [self._rests_until_s[head.tenant] - now for head in heads if self._rests(head, now)]
         return max(0.0, min(leads)) if leads else None
 

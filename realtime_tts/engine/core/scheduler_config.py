@@ -21,8 +21,9 @@ class SchedulerConfig:
     it. Fewer steps over more streams take less time; a step for another stream takes them along.
 
     For a text that is still being written: the first patch requires begin_chars, later ones look_ahead_chars in front
-    of the speech. chars_per_s: assumed rate of speech where the position is not measured. open_lead_patches: maximum
-    lead over the listener, unless a longer one is necessary to be on time.
+    of the speech. The second one requires begin_chars if its listener would have a gap otherwise. chars_per_s: assumed
+    rate of speech where the position is not measured. open_lead_patches: maximum lead over the listener, unless a
+    longer one is necessary to be on time.
 
     max_opening_bytes: host memory for openings.
 
