@@ -19,6 +19,7 @@ class SchedulerConfig:
     twice as many. More streams at a time would cost each as much, and a new stream would wait for all of them.
     gather_s: interval of steps over streams that all have a lead of gather_lead_s, where steps take less than half of
     it. Fewer steps over more streams take less time; a step for another stream takes them along.
+    ample_lead_s: streams with this lead fill a step only to half of full_streams, so that a new one waits less.
 
     For a text that is still being written: the first patch requires begin_chars, later ones look_ahead_chars in front
     of the speech. The second one requires begin_chars if its listener would have a gap otherwise. chars_per_s: assumed
@@ -50,6 +51,7 @@ class SchedulerConfig:
     full_streams: int = 1 << 30
     gather_s: float = 0.04
     gather_lead_s: float = 0.5
+    ample_lead_s: float = 1.0
     begin_chars: int = 8
     look_ahead_chars: int = 14
     chars_per_s: float = 15.0

@@ -53,12 +53,14 @@ class StepBuilder:
     def offer(self, request: Request, deadline_s: float, can_wait: bool = False, yields: bool = False) -> bool:
         """Add a request that speaks, unless that makes an on-time request late. Return whether it was added.
 
-        Requests later than `max_late_s` are always added, so that none starves. One that can wait joins if even a slow
-        step ends in time. One that yields joins only if the step stays within `first_audio_s`. A step has at most one
-        group whose number of flow steps is not the usual one.
+        Requests later than `max_late_s` are always added, so that none starves. One that can wait joins if even
+        a slow step ends in time; with `ample_lead_s`, only up to half of a full step. One that yields joins
+        only if the step stays within `first_audio_s`. A step has at most one group whose number of flow steps
+        is not the usual one.
         """
         config, num_streams, now = self._config, self._num_streams, self._now
-        if num_streams >= self._max_streams or (can_wait and num_streams + self._extra_work >= config.full_streams):
+        full_streams = config.full_streams / (2 if deadline_s - now > config.ample_lead_s else 1)
+        if num_streams >= self._max_streams or (can_wait and num_streams + self._extra_work >= full_streams):
             return False
         if request.own_flow_steps and not self._fits_group(request):
             return False
