@@ -488,6 +488,38 @@ def test_a_step_is_full_of_those_who_can_wait_and_twice_as_many_are_its_end() ->
     assert len(scheduler.schedule(0.02).decode) == 6
 
 
+def test_streams_with_an_ample_lead_fill_half_a_step() -> None:
+    scheduler = make(StepCost(0.005, 0.0002, 0.0), max_streams=12, full_streams=4, num_blocks=200)
+    for number in range(8):
+        add(scheduler, f"r{number}")
+    sizes = []
+    for _ in range(20):
+        plan = scheduler.schedule(0.0)
+        sizes.append(len(plan.items))
+        finish(scheduler, plan, 0.0)
+    num_full = 8 * 6 // 4  # until all have seven patches, more than a second
+    assert sizes == [8, *[4] * num_full, *[2] * (19 - num_full)]
+
+
+def test_while_streams_are_late_no_step_is_short_for_one_that_is_not() -> None:
+    """With deadlines as dense as under load, each step would hold a few streams, and all would become late."""
+    scheduler = make(StepCost(0.01, 0.001, 0.0), max_streams=12, full_streams=4, num_blocks=200)
+    for number in range(8):
+        add(scheduler, f"r{number}")
+    for _ in range(6):
+        finish(scheduler, scheduler.schedule(0.0), 0.0)
+    leads_s = {f"r{number}": 0.9 for number in range(8)} | {"r0": 0.0115}  # a step has no room for another stream
+
+    def names() -> list[str]:
+        for name, lead_s in leads_s.items():
+            scheduler.playback(name, scheduler._contexts[name].lead.produced_s - lead_s, False, 0.0)
+        return scheduler.schedule(0.0).request_ids
+
+    assert names() == ["r0"]
+    leads_s["r1"] = 0.005
+    assert names()[:2] == ["r0", "r1"]
+
+
 def test_who_comes_next_waits_for_a_full_step_and_not_for_all() -> None:
     """A device that has time left fills leads with it; in steps over all of them it would keep newcomers waiting."""
     truth = (0.005, 0.0002, 0.00001)

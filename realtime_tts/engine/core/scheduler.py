@@ -263,6 +263,7 @@ class Scheduler:
         excess = beyond_share(ready, capacity) if work > capacity else ()
         yielding = self._yielding(ready)
         first_underrun_s = self._groups.first_underrun_s
+        is_behind = False
         offers: list[tuple[bool, float, int, Request, bool]] = []
         contexts, in_time_s, tight_s = self._contexts, now + one_s, now + 2 * all_s
         is_heavy = self._num_own_flow_steps > 0 or 2 * all_s > self.config.gather_s
@@ -276,6 +277,7 @@ class Scheduler:
                 deadline_s += yielding[request.request_id]
             own_s = self.cost.step_s(request.work, 0, request.own_flow_steps) - one_s if request.own_flow_steps else 0.0
             is_on_time = request.num_patches > 0 and in_time_s + own_s <= deadline_s
+            is_behind |= request.num_patches > 0 and not is_on_time
             is_tight = is_on_time and deadline_s < tight_s
             can_wait = is_on_time and not is_tight
             if can_wait and deadline_s < first_underrun_s and request.status is Status.DECODE:
@@ -286,7 +288,8 @@ class Scheduler:
         if self._gathers:
             ready, offers = [], []
         offers.sort()
-        step = StepBuilder(self.config, self.cost, now, prefill_reach_s=first_underrun_s - all_s)
+        least_reach_s = tight_s if is_behind and len(ready) > self.config.full_streams else -math.inf
+        step = StepBuilder(self.config, self.cost, now, first_underrun_s - all_s, least_reach_s)
         for _, deadline_s, _, request, can_wait in offers:
             if request.status is not Status.DECODE:
                 step.offer_prefill(request, deadline_s, yields=request.request_id in yielding)
@@ -472,9 +475,6 @@ class Scheduler:
             return True
         return not request.supply.is_final and request.num_patches >= request.max_patches - 1
 
-    def _read_anew(self, request: Request) -> None:
-        """Take in all text that is known: the input changes from its text on, and is computed again from there."""
-        self._lay_out(request)
     def _hurry_in_s(self, request: Request, now: float) -> float:
         """Return the seconds until a second patch must be made with as little text in front of it as the first one, so
         that its listener has no gap. Infinite for other patches, and where even a step of one stream is long."""
@@ -485,6 +485,9 @@ class Scheduler:
         num_streams = min(len(self._active), self.config.full_streams)
         return self.lead_s(request, now) - _HURRY_STEPS * self.cost.upper_bound_s(num_streams, 0)
 
+    def _read_anew(self, request: Request) -> None:
+        """Take in all text that is known: the input changes from its text on, and is computed again from there."""
+        self._lay_out(request)
         request.num_computed = min(request.num_computed, request.num_kept)
         request.status = Status.PREFILL
         request.num_extensions += 1

@@ -14,9 +14,17 @@ class StepBuilder:
 
     `reach_s` is the time by which the step must be over, so that no chosen request that can be on time becomes late.
     `prefill_reach_s` is the same for running streams, parked ones included, that may have to wait for the next step.
+    `least_reach_s`: no stream requires that the step is over earlier.
     """
 
-    def __init__(self, config: SchedulerConfig, cost: StepCost, now: float, prefill_reach_s: float = math.inf) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        cost: StepCost,
+        now: float,
+        prefill_reach_s: float = math.inf,
+        least_reach_s: float = -math.inf,
+    ) -> None:
         self._config, self._cost, self._now = config, cost, now
         self._max_streams = config.max_step_streams
         self._prefill_reach_s = prefill_reach_s
@@ -26,6 +34,7 @@ class StepBuilder:
         self._extra_work = 0.0  # beyond 1 for each stream
         self._own_flow_steps = 0
         self._reach_s = math.inf
+        self._least_reach_s = least_reach_s
         # A copy of the cost's weights, which do not change while a step is filled; read for each stream.
         fixed_s, self._per_stream_s, self._per_position_s, self._per_own_flow_step_s = cost.weights
         self._step_s = fixed_s  # so far
@@ -146,7 +155,7 @@ class StepBuilder:
             self._extra_work += request.work - 1
             self._own_flow_steps = self._own_flow_steps or request.own_flow_steps
         if deadline_s < self._reach_s and self._now + self._step_s <= deadline_s:
-            self._reach_s = deadline_s
+            self._reach_s = max(deadline_s, self._least_reach_s)
 
     def _chunk(self, request: Request, deadline_s: float) -> int:
         """Return how many positions of a prefill this step can hold: all that are left, or whole blocks. At least one
