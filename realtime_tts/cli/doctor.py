@@ -164,6 +164,7 @@ def packages() -> dict[str, str]:
     """Return the state and the purpose of each optional package."""
     rows = {
         "sounddevice": _package("sounddevice", "`say` to the speaker: pip install sounddevice"),
+        "speaker": speaker(),
         "flash-attn": _package("flash_attn", "optional on CUDA, not needed"),
         "quack-kernels": _package("quack", "optional on Hopper GPUs, faster from 32 streams on", "quack-kernels"),
     }
@@ -176,6 +177,18 @@ def packages() -> dict[str, str]:
     found = [str(path) for path in PLAYGROUND_DIRECTORIES if (path / "index.html").is_file()]
     rows["playground"] = found[0] if found else "not part of this installation"
     return rows
+
+
+def speaker() -> str:
+    """Return the name of the output device to which `say` plays, or why there is none."""
+    try:
+        sounddevice = importlib.import_module("sounddevice")
+    except (ImportError, OSError):
+        return "not usable without sounddevice"
+    try:
+        return str(sounddevice.query_devices(kind="output")["name"])
+    except (ValueError, sounddevice.PortAudioError):
+        return "no output device was found: `say` needs -o FILE"
 
 
 def _package(module: str, purpose: str, name: str = "") -> str:

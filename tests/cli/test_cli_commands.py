@@ -17,6 +17,7 @@ import urllib.request
 import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.shell_completion import ShellComplete
@@ -27,6 +28,7 @@ from spoken_recordings import said, wav
 from voices import POLICY, VOICES
 
 from realtime_tts.audio.provenance import Provenance
+from realtime_tts.cli import doctor
 from realtime_tts.cli import sinks as cli_sinks
 from realtime_tts.cli.checks import check_engine
 from realtime_tts.cli.main import COMMANDS, cli, main
@@ -681,6 +683,33 @@ def test_doctor_explains_this_machine() -> None:
     assert report["Model"]["word times"] == str(POLICY.text_head)
     assert "libopus" in report["Packages"]["opus encoder"]
     assert re.match(r"\d+: ", report["Limits"]["gateway processes"])
+
+
+class _NoDevice(Exception):
+    pass
+
+
+def _no_device(**_: object) -> dict[str, str]:
+    raise _NoDevice("Error querying device -1")
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        (_no_device, "no output device was found: `say` needs -o FILE"),
+        (lambda **_: {"name": "Loudspeaker"}, "Loudspeaker"),
+    ],
+)
+def test_doctor_tells_whether_there_is_a_speaker(
+    query: Callable[..., dict[str, str]], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", SimpleNamespace(query_devices=query, PortAudioError=_NoDevice))
+    assert doctor.speaker() == told
+
+
+def test_doctor_tells_that_the_speaker_needs_sounddevice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    assert doctor.speaker() == "not usable without sounddevice"
 
 
 @pytest.mark.parametrize(
