@@ -112,6 +112,7 @@ export class VoiceTiles {
     if (!versus.value) this.pair = [];
     else this.pair = pair.includes(beside) ? pair.map((id) => (id === beside ? id : chosen)) : [chosen, beside];
     this.pinned.hidden = this.pair.length === 0;
+    this.pinned.parentElement.classList.toggle('pinned', !this.pinned.hidden);
     this.toggle.textContent = this.pinned.hidden ? 'Compare' : 'Unpin';
     this.pair.forEach((id, slot) => this.#pin(this.pinned.children[slot], id, SLOTS[slot]));
   }

@@ -86,6 +86,25 @@ def test_four_voices_are_shown_without_scrolling(wide_page: PlaygroundPage) -> N
     return tiles.scrollHeight <= tiles.clientHeight;""")
 
 
+COLUMN = """
+return ['voices', 'compare', 'arrival'].map((id) => {
+  const { top, right } = document.getElementById(id).getBoundingClientRect();
+  return [Math.round(top), Math.round(right)];
+});
+"""
+
+
+def test_nothing_moves_when_two_voices_are_compared(wide_page: PlaygroundPage) -> None:
+    places = wide_page.script(COLUMN)
+    wide_page.click("compare")
+    assert wide_page.driver.find_element("id", "pair").is_displayed()
+    assert wide_page.script(COLUMN) == places
+    names = "return [...document.querySelectorAll('#pair .name')].every((e) => e.scrollWidth <= e.clientWidth)"
+    assert wide_page.script(names), "the names are shown whole"
+    wide_page.click("compare")
+    assert wide_page.script(COLUMN) == places
+
+
 LATENCY = """
 const shown = (selector) => [...document.querySelectorAll(selector)];
 return [document.querySelector('#latency .origin').textContent,
