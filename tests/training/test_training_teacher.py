@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from training.pronunciation import is_spelt
 from training.script import cast, is_short
@@ -21,7 +23,7 @@ from training.speakers import (
     mixtures,
     style,
 )
-from training.teacher import AFTER_S, BEFORE_S, Line, chunk_of, edges, read_script, word_times
+from training.teacher import AFTER_S, BEFORE_S, Line, chunk_of, edges, end_of_speech, read_script, word_times
 from training.teacher_model import FRAME_SAMPLES
 
 
@@ -103,6 +105,35 @@ def test_edges_keep_their_margins_around_the_sound() -> None:
     assert ends[0] == 24_000 + round(AFTER_S * SAMPLE_RATE_HZ)
     assert (starts >= 0).all()
     assert (ends <= audio.shape[1]).all()
+
+
+def _sound(*parts: tuple[float, float]) -> NDArray[np.int16]:
+    """Tones of (seconds, level in dB below full scale) one after the other; minus infinity is silence."""
+    time_s = np.arange(SAMPLE_RATE_HZ) / SAMPLE_RATE_HZ
+    tones = [
+        32767 * 10 ** (level_db / 20) * np.sin(800 * time_s[: round(seconds * SAMPLE_RATE_HZ)])
+        for seconds, level_db in parts
+    ]
+    return np.concatenate(tones).astype(np.int16)
+
+
+@pytest.mark.parametrize("click_db", [-30, -44, -48])
+def test_a_sound_after_the_last_word_and_silence_is_cut(click_db: float) -> None:
+    audio = _sound((0.5, -3), (0.3, -math.inf), (0.02, -3 + click_db), (0.1, -math.inf))
+    end = end_of_speech(audio, round(0.55 * SAMPLE_RATE_HZ))
+    assert end == round(0.62 * SAMPLE_RATE_HZ)
+    assert not audio[round(0.51 * SAMPLE_RATE_HZ) : end].any()
+
+
+@pytest.mark.parametrize("last_word_end_s", [0.64, 0.9])
+def test_a_sound_within_the_last_word_is_kept(last_word_end_s: float) -> None:
+    audio = _sound((0.5, -3), (0.1, -math.inf), (0.05, -20), (0.1, -math.inf))
+    assert end_of_speech(audio, round(last_word_end_s * SAMPLE_RATE_HZ)) == len(audio)
+
+
+def test_a_sound_that_follows_the_last_word_at_once_is_kept() -> None:
+    audio = _sound((0.5, -3), (0.02, -math.inf), (0.05, -20), (0.12, -math.inf))
+    assert end_of_speech(audio, round(0.45 * SAMPLE_RATE_HZ)) == len(audio)
 
 
 def test_a_script_is_read_and_spoken_lines_become_a_chunk(tmp_path: Path) -> None:
