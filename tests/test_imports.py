@@ -68,7 +68,7 @@ SERVER: dict[str, set[str]] = {
     "voices": {"admission", "gateway", "http", "stream"},
     "vendors": {"admission", "gateway", "http", "stream", "voices"},
     "host": {"admission", "app", "run"},
-    "upkeep": {"admission", "host"},
+    "upkeep": {"admission", "gateway", "host"},
     "gateway": {"admission", "host", "http", "stream", "upkeep", "voices"},
     "app": {"admission", "gateway", "http", "stream", "vendors", "voices"},
     "run": {"admission", "app", "gateway", "host", "stream"},

@@ -29,7 +29,6 @@ from realtime_tts.server.host.prefetch import prefetch
 from realtime_tts.server.http.catalogue import Catalogue
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import Metrics
-from realtime_tts.server.stream.live_session import Services
 from realtime_tts.server.stream.sessions import Sessions
 from realtime_tts.server.upkeep import Upkeep
 from realtime_tts.server.voices.limits import VoiceMaking
@@ -78,12 +77,8 @@ class Gateway:
         self.encoders = Encoders(settings.server.encoder_threads)
         self.availability = Availability(engine)
         self.admission = Admission(settings.server, engine, self.availability, self.peers, self.metrics)
-        services = Services(engine, self.voices, self.encoders, self.metrics, self.admission)
-        self.sessions = Sessions(settings.server, services, self.peers.index)
-        self._upkeep = Upkeep(
-            self.admission, self.encoders, self.voices, self.adapters, self.metrics, engine.keeper, self.fail
-        )
-        self.peers.listener = self._upkeep
+        self.sessions = Sessions(self)
+        self.peers.listener = self._upkeep = Upkeep(self)
         self.started = asyncio.Event()  # RUNNING or FAILED
         self.has_failed = False  # a required part has ended
         self.on_failed: Callable[[], None] = lambda: None
@@ -118,7 +113,7 @@ class Gateway:
                 await asyncio.to_thread(self.previews.drop_others, set(kept))
             await self.adapters.load_all(dict(self.settings.engine.adapters))
             await self._upkeep.follow()
-            self._catalogue = self.sessions.catalogue = self._make_catalogue(self.engine.ready)
+            self._catalogue = self._make_catalogue(self.engine.ready)
         except RealtimeTTSError as error:
             self.availability.start_error = error
         except Exception as error:

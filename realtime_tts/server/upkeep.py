@@ -6,21 +6,18 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from realtime_tts.contract.watch import watch
 from realtime_tts.errors import InternalError
-from realtime_tts.server.admission.admission import Admission
 from realtime_tts.server.admission.lateness import IDLE_PROBE_EVERY_S, PROBE_EVERY_S, Pace
 from realtime_tts.server.admission.peers import Charge
 from realtime_tts.server.host.heap import keep_heap_small
 from realtime_tts.server.host.pause import pause
 from realtime_tts.server.logs import log_crash, log_event
-from realtime_tts.server.metrics import Metrics
-from realtime_tts.speech.adapters import AdapterRegistry
-from realtime_tts.speech.encoders import Encoders
-from realtime_tts.speech.voices import VoiceRegistry
-from realtime_tts.workers.pool import Workers
+
+if TYPE_CHECKING:
+    from realtime_tts.server.gateway import Gateway
 
 logger = logging.getLogger(__name__)
 
@@ -28,24 +25,11 @@ _FOLLOW_EVERY_S = 2.0
 
 
 class Upkeep:
-    """Tasks of one gateway, and receiver of the changes of its peers.
+    """Tasks of one gateway, and receiver of the changes of its peers. The gateway fails if a task ends with an
+    exception."""
 
-    Args:
-        on_failed: called when a task ends with an exception.
-    """
-
-    def __init__(
-        self,
-        admission: Admission,
-        encoders: Encoders,
-        voices: VoiceRegistry,
-        adapters: AdapterRegistry,
-        metrics: Metrics,
-        keeper: Workers,
-        on_failed: Callable[[], None],
-    ) -> None:
-        self._admission, self._encoders, self._metrics = admission, encoders, metrics
-        self._voices, self._adapters, self._keeper, self._on_failed = voices, adapters, keeper, on_failed
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway, self._admission, self._adapters = gateway, gateway.admission, gateway.adapters
         self._voices_changed = asyncio.Event()
         self._adapter_changes: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
@@ -53,8 +37,8 @@ class Upkeep:
     def start(self) -> None:
         """Start the tasks that need no engine."""
         self._tasks += [
-            watch(self._probe_lateness(), "probe lateness", self._on_failed),
-            watch(keep_heap_small(self._encoders.run), "keep heap small", self._on_failed),
+            watch(self._probe_lateness(), "probe lateness", self._gateway.fail),
+            watch(keep_heap_small(self._gateway.encoders.run), "keep heap small", self._gateway.fail),
         ]
 
     async def follow(self) -> None:
@@ -62,9 +46,9 @@ class Upkeep:
         while not self._adapter_changes.empty():
             await self._adapters.follow(*self._adapter_changes.get_nowait())
         self._tasks += [
-            watch(self._follow_adapters(), "follow adapters", self._on_failed),
-            watch(self.follow_voices(), "follow voices", self._on_failed),
-            watch(self._watch_use(), "watch use", self._on_failed),
+            watch(self._follow_adapters(), "follow adapters", self._gateway.fail),
+            watch(self.follow_voices(), "follow voices", self._gateway.fail),
+            watch(self._watch_use(), "watch use", self._gateway.fail),
         ]
 
     async def stop(self) -> None:
@@ -91,11 +75,11 @@ class Upkeep:
         while True:
             due = loop.time() + PROBE_EVERY_S
             await asyncio.sleep(PROBE_EVERY_S)
-            await self._encoders.run(_nothing)
+            await self._gateway.encoders.run(_nothing)
             pace = lateness.pace
             lateness.observe(loop.time() - due, loop.time())
-            self._metrics.lateness.set(lateness.typical_s)
-            self._metrics.late.set(lateness.pace is Pace.LATE)
+            self._gateway.metrics.lateness.set(lateness.typical_s)
+            self._gateway.metrics.late.set(lateness.pace is Pace.LATE)
             if lateness.pace is not pace:
                 # Under load the pace may change between LATE and CAREFUL many times.
                 level = logging.INFO if Pace.FREE in (pace, lateness.pace) else logging.DEBUG
@@ -112,9 +96,9 @@ class Upkeep:
             self._voices_changed.clear()
             was_readable = is_readable
             try:
-                await self._voices.refresh()
+                await self._gateway.voices.refresh()
                 in_use = {voice for owner in self._admission.slots.owners for voice in owner.voices}
-                await self._voices.expire(in_use, time.time())
+                await self._gateway.voices.expire(in_use, time.time())
             except InternalError as error:
                 is_readable = False
                 if was_readable:  # log once, not at every attempt
@@ -128,7 +112,7 @@ class Upkeep:
         """Unload an unused model, if no host process does."""
         while True:
             await asyncio.sleep(_FOLLOW_EVERY_S)
-            self._keeper.note_use(not self._admission.is_idle, asyncio.get_running_loop().time())
+            self._gateway.engine.keeper.note_use(not self._admission.is_idle, asyncio.get_running_loop().time())
 
     async def _follow_adapters(self) -> None:
         while True:

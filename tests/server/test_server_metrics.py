@@ -140,7 +140,8 @@ def test_messages_sent_again_after_a_resume_are_not_counted_again(metrics: Metri
         account.sent(CancelAcknowledged("a", "done", 100.0), 1.0)
     assert value(metrics, "contexts_total", outcome="done") == 1
     assert value(metrics, "barge_ins_total") == 1
-    assert account.num_unfinished == 0
+    account.abandoned()
+    assert value(metrics, "contexts_total", outcome="abandoned") == 0
 
 
 def test_packets_that_leave_together_are_each_counted_and_late_once(metrics: Metrics, account: SessionAccount) -> None:

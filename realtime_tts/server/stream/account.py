@@ -35,11 +35,6 @@ class SessionAccount:
         self._last_number = 0  # highest number of a context so far
         self._done_ms: collections.OrderedDict[str, float] = collections.OrderedDict()  # by recently done context
 
-    @property
-    def num_unfinished(self) -> int:
-        """Number of contexts that were announced to the client and whose terminal message was not sent yet."""
-        return len(self._open)
-
     def sent(self, message: messages.ServerMessage, now: float) -> None:
         """Count a message that is sent at `now` (monotonic time in seconds)."""
         if isinstance(message, messages.AudioPackets):

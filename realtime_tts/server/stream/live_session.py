@@ -11,23 +11,21 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import InternalError, RealtimeTTSError, VoiceNotFound
-from realtime_tts.server.admission.admission import Admission
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.logs import log_crash, log_event
-from realtime_tts.server.metrics import Metrics
 from realtime_tts.server.stream.account import SessionAccount
 from realtime_tts.session import messages
 from realtime_tts.session.connection import INTERNAL_ERROR, SessionState
 from realtime_tts.session.session import Session
-from realtime_tts.speech.encoders import Encoders
 from realtime_tts.speech.encoding import ContextSpeech
 from realtime_tts.speech.speaker import Piece, Speaker
-from realtime_tts.speech.voices import VoiceRegistry
-from realtime_tts.workers.client import EngineClient
+
+if TYPE_CHECKING:
+    from realtime_tts.server.gateway import Gateway
 
 logger = logging.getLogger(__name__)
 
@@ -42,17 +40,6 @@ class MessageSink(Protocol):
         """Close: another socket has resumed the session."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Services:
-    """Services that all sessions share."""
-
-    engine: EngineClient
-    voices: VoiceRegistry
-    encoders: Encoders
-    metrics: Metrics
-    admission: Admission
-
-
 class LiveSession:
     """One session of one client.
 
@@ -62,24 +49,19 @@ class LiveSession:
     """
 
     def __init__(
-        self, session: Session, services: Services, client: Client, on_closed: Callable[[LiveSession], None]
+        self, session: Session, gateway: Gateway, client: Client, on_closed: Callable[[LiveSession], None]
     ) -> None:
         self.session, self.tenant, self.token, self._client = session, client.tenant, client.token, client
         self._contexts = session.contexts
         self.closing: tuple[int, str] | None = None  # close code and reason, once the session is closed
-        self._services, self._on_closed = services, on_closed
+        self._gateway, self._on_closed = gateway, on_closed
         self._sink: MessageSink | None = None
         self._speeches: dict[str, ContextSpeech] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._account = SessionAccount(services.metrics, session.session_id)
+        self._account = SessionAccount(gateway.metrics, session.session_id)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
-
-    @property
-    def num_unfinished(self) -> int:
-        """Number of contexts that were announced to the client and whose terminal message was not sent yet."""
-        return self._account.num_unfinished
 
     @property
     def lost_at(self) -> float | None:
@@ -112,7 +94,7 @@ class LiveSession:
         """
         with self._contained():
             self.session.resume(message, time.monotonic())
-        self._services.metrics.resumed.inc()
+        self._gateway.metrics.resumed.inc()
         self.attach(sink)
         self.advance()
 
@@ -120,7 +102,7 @@ class LiveSession:
         with self._input() as now:
             refusal = None
             if isinstance(message, messages.Text | messages.Commit):
-                refusal = self._services.admission.charge(self._client, self._contexts.charged_chars(message))
+                refusal = self._gateway.admission.charge(self._client, self._contexts.charged_chars(message))
             if refusal is None:
                 self.session.receive(message, now)
             elif isinstance(message, messages.Commit):
@@ -279,7 +261,7 @@ class LiveSession:
 
     def _perform(self, event: messages.SessionEvent, now: float) -> None:
         if isinstance(event, messages.StartSpeech | messages.ExtendSpeech):
-            self._services.admission.charge_added(self._client, event.segment.added_chars)
+            self._gateway.admission.charge_added(self._client, event.segment.added_chars)
         if isinstance(event, messages.StartSpeech | messages.DraftSpeech):
             self._start(event, now)
         elif isinstance(event, messages.CancelContext | messages.ReleaseContext):
@@ -312,12 +294,12 @@ class LiveSession:
 
     def _open_speech(self, event: messages.StartSpeech | messages.DraftSpeech) -> ContextSpeech:
         """Open the speech of a context. Raises VoiceNotFound if the voice was removed since the context was opened."""
-        voice = self._services.voices.engine_id(event.settings.voice, self.tenant)
+        voice = self._gateway.voices.engine_id(event.settings.voice, self.tenant)
         settings = dataclasses.replace(event.settings, voice=voice)
         engine_context_id = f"{self.session.session_id}.{event.context_number}"
-        speaker = Speaker(self._services.engine, engine_context_id, settings, tenant=self.tenant)
+        speaker = Speaker(self._gateway.engine, engine_context_id, settings, tenant=self.tenant)
         speech = self._speeches[event.context_id] = ContextSpeech(
-            event.context_id, speaker, self._services.encoders, settings.audio, self
+            event.context_id, speaker, self._gateway.encoders, settings.audio, self
         )
         return speech
 

@@ -8,20 +8,21 @@ import logging
 import secrets
 import time
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from realtime_tts.config import ServerConfig
 from realtime_tts.dialects.base import Habits
 from realtime_tts.errors import Draining, SessionNotFound, TooManySessions
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.peers import session_name
 from realtime_tts.server.admission.slots import Grant, Slot
-from realtime_tts.server.http.catalogue import Catalogue
 from realtime_tts.server.logs import log_event
-from realtime_tts.server.stream.live_session import LiveSession, MessageSink, Services
+from realtime_tts.server.stream.live_session import LiveSession, MessageSink
 from realtime_tts.session.messages import Resume
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
+
+if TYPE_CHECKING:
+    from realtime_tts.server.gateway import Gateway
 
 logger = logging.getLogger(__name__)
 
@@ -36,10 +37,9 @@ class PendingSocket(Protocol):
 class Sessions(dict[str, LiveSession]):
     """Sessions by their ids, connected or waiting for their client, and the sockets that have none yet."""
 
-    def __init__(self, config: ServerConfig, services: Services, index: int) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         super().__init__()
-        self._config, self._services, self._index = config, services, index
-        self.catalogue: Catalogue  # set before the first slot is granted
+        self._gateway, self._config = gateway, gateway.settings.server
         self._pending: set[PendingSocket] = set()
 
     @contextlib.contextmanager
@@ -62,18 +62,18 @@ class Sessions(dict[str, LiveSession]):
             Draining: the server is shutting down.
             Overloaded, TooManySessions: the socket was admitted without a slot, to resume a session.
         """
-        client, admission = slot.client, self._services.admission
+        client, admission = slot.client, self._gateway.admission
         refusal = admission.session_refusal(client.tenant)
         if isinstance(refusal, Draining):
             raise refusal
         if slot.grant is not Grant.FREE:
             raise refusal or TooManySessions("this connection was admitted to resume a session only")
         admission.slots.close(slot)
-        defaults = self.catalogue.defaults
+        defaults = self._gateway.catalogue.defaults
         permissive = habits.accepts_any_voice and not self._config.voices.strict_ids
         session = Session(
             # The id must be unguessable: with it and the key a client can resume the session.
-            session_name(self._index, secrets.token_urlsafe(16)),
+            session_name(self._gateway.peers.index, secrets.token_urlsafe(16)),
             self._session_config(habits),
             resolve=functools.partial(
                 defaults.resolve, tenant=client.tenant, permissive=permissive, only_voices=client.voices
@@ -82,10 +82,10 @@ class Sessions(dict[str, LiveSession]):
             refuse=functools.partial(admission.context_refusal, client.tenant),
             now=time.monotonic(),
         )
-        live = self[session.session_id] = LiveSession(session, self._services, client, self._closed)
+        live = self[session.session_id] = LiveSession(session, self._gateway, client, self._closed)
         admission.slots.add(live)
-        self._services.metrics.sessions_total.inc()
-        self._services.metrics.sessions.set(len(self))
+        self._gateway.metrics.sessions_total.inc()
+        self._gateway.metrics.sessions.set(len(self))
         ids = {"session": session.session_id, "key": client.tenant or None, "token": client.token or None}
         log_event(logger, logging.INFO, "session_opened", **ids)
         return live
@@ -104,7 +104,7 @@ class Sessions(dict[str, LiveSession]):
         if (live := self.find(message.session_id, slot.client)) is None:
             raise SessionNotFound("unknown session; it may have expired, or the address lacks ?resume=<session id>")
         live.resume(message, sink)
-        self._services.admission.slots.close(slot)
+        self._gateway.admission.slots.close(slot)
         return live
 
     def idle_timeout_s(self, habits: Habits) -> float:
@@ -113,14 +113,14 @@ class Sessions(dict[str, LiveSession]):
 
     def _closed(self, live: LiveSession) -> None:
         self.pop(live.session.session_id, None)
-        self._services.admission.slots.remove(live)
-        self._services.metrics.sessions.set(len(self))
+        self._gateway.admission.slots.remove(live)
+        self._gateway.metrics.sessions.set(len(self))
         log_event(logger, logging.INFO, "session_closed", session=live.session.session_id)
 
     def _session_config(self, habits: Habits) -> SessionConfig:
         limits = self._config.limits
         return SessionConfig(
-            model=self.catalogue.ready.model,
+            model=self._gateway.catalogue.ready.model,
             max_contexts=limits.max_contexts,
             max_text_chars=limits.max_text_chars,
             max_message_bytes=limits.max_message_bytes,

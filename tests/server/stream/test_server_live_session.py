@@ -13,7 +13,7 @@ from session_driver import FakePlanner, numbered_packets, resolve
 
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.metrics import Metrics
-from realtime_tts.server.stream.live_session import LiveSession, Services
+from realtime_tts.server.stream.live_session import LiveSession
 from realtime_tts.session.messages import AudioPackets, Text
 from realtime_tts.session.session import Session
 from realtime_tts.speech.speaker import Piece
@@ -39,9 +39,9 @@ async def test_the_socket_is_woken_for_packets_that_may_leave_and_not_for_those_
     clock = SimpleNamespace(monotonic=lambda: now)  # no time passes, however slow this machine is
     monkeypatch.setattr("realtime_tts.server.stream.live_session.time", clock)
     session = Session("s", session_config(model="m"), resolve=resolve, make_planner=lambda _: FakePlanner(), now=now)
-    admission = cast("Any", SimpleNamespace(charge=lambda *_: None, charge_added=lambda *_: None))
-    services = Services(cast("Any", None), cast("Any", None), cast("Any", None), Metrics(), admission)
-    live = LiveSession(session, services, Client("t"), lambda ended: None)
+    admission = SimpleNamespace(charge=lambda *_: None, charge_added=lambda *_: None)
+    gateway = cast("Any", SimpleNamespace(metrics=Metrics(), admission=admission))
+    live = LiveSession(session, gateway, Client("t"), lambda ended: None)
     monkeypatch.setattr(live, "_start", lambda event, at: None)  # only the test speaks
     sink = CountingSink()
     live.attach(sink)
