@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from realtime_tts.session.messages import ClientMessage, ServerMessage
 
@@ -61,21 +60,17 @@ class Habits:
     min_idle_s: float = 0.0
 
 
-class Dialect(Protocol):
-    """Translator of one connection. It may keep state; frames and messages are passed in their order."""
+class Dialect:
+    """Translator of one connection. It may keep state; frames and messages are passed in their order.
 
-    @property
-    def subprotocol(self) -> str | None:
-        """WebSocket subprotocol that is accepted if a client offers it; None if the dialect has none."""
-        ...
+    Attributes:
+        subprotocol: WebSocket subprotocol that is accepted if a client offers it; None if the dialect has none.
+        welcome: frames that are sent before the client's first message.
+    """
 
-    @property
-    def habits(self) -> Habits: ...
-
-    @property
-    def welcome(self) -> Sequence[str | bytes]:
-        """Frames that are sent before the client's first message."""
-        ...
+    habits: Habits
+    subprotocol: str | None = None
+    welcome: Sequence[str | bytes] = ()
 
     def parse(self, frame: str | bytes, max_bytes: int) -> Sequence[ClientMessage]:
         """Return the messages in a client frame, in order; a frame may have none.
@@ -84,8 +79,8 @@ class Dialect(Protocol):
             InvalidRequest: the whole frame is refused with one `ErrorMessage`, which has the error's `context_id` if
                     the frame named one.
         """
-        ...
+        raise NotImplementedError
 
     def serialize(self, message: ServerMessage) -> Sequence[str | bytes]:
         """Return the text (str) or binary (bytes) frames of a message; none if the dialect does not report it."""
-        ...
+        raise NotImplementedError

@@ -82,11 +82,8 @@ class JambonzDialect(DeepgramDialect):
     def __init__(self, query: Mapping[str, str]) -> None:
         super().__init__(_with_rate(query), "", "")
         self.subprotocol = None
+        self.welcome = [render("connect", data={"sample_rate": self._audio.sample_rate, "base64_encoding": False})]
         self._voice, self._params = query.get("voice"), self._params | given(language=query.get("language") or None)
-
-    @property
-    def welcome(self) -> list[str]:
-        return [render("connect", data={"sample_rate": self._audio.sample_rate, "base64_encoding": False})]
 
     def _read_stream(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         # Pieces end at the end of a word; the space after it may be missing.

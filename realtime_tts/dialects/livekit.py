@@ -1,7 +1,7 @@
 """LiveKit Inference: the WebSocket of `livekit.agents.inference.TTS`, all messages as JSON.
 
-Messages do not name a context. The `input_transcript`s up to a `session.flush` are one context; contexts are spoken one
-after the other, and `done` or `error` ends each. There is no message to interrupt: clients close the connection.
+The `input_transcript`s up to a `session.flush` are one turn, and `done` or `error` ends each. There is no message to
+interrupt: clients close the connection.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.cartesia.events import WordTimes
-from realtime_tts.dialects.json_input import Body, Integer, dump_json, load_object
-from realtime_tts.errors import InvalidMessage, RealtimeTTSError, UnsupportedAudioFormat
+from realtime_tts.dialects.json_input import Body, Integer, dump_json
+from realtime_tts.dialects.turns import TurnDialect
+from realtime_tts.errors import RealtimeTTSError, UnsupportedAudioFormat
 from realtime_tts.session import messages
 
 _ENCODING, _FRAME_MS = "pcm_s16le", 40
@@ -59,68 +60,49 @@ class _Input(Body):
     extra: _Extra = Field(default_factory=_Extra)
 
 
-class InferenceDialect:
+_NO_CHOICES = _Input(transcript="")
+
+
+class InferenceDialect(TurnDialect):
     """One socket of `/v1/tts`."""
 
-    subprotocol = None
     habits = Habits(in_turn=True, refusals_are_final=True, needs_audio=True, min_idle_s=_SESSION_S)
-    welcome = ()
+    kinds = ("session.create", "input_transcript", "session.flush")
 
     def __init__(self, session_id: str) -> None:
+        super().__init__()
         self._session_id = session_id
         self._audio = AudioFormat(_ENCODING, 24_000, _FRAME_MS)
         self._defaults = _Create()
-        self._turn = 1  # number of the current turn, whose text is arriving
-        self._is_open = self._is_over = False  # state of the current turn
-        self._failed = ""  # context id of the last turn that failed
         self._times: dict[str, WordTimes] = {}  # by context id: open turns whose words are reported
 
     # ---- from the client -----------------------------------------------------------------------------------------
 
-    def parse(self, frame: str | bytes, max_bytes: int) -> list[messages.ClientMessage]:
-        values = load_object(frame, max_bytes)
-        readers = {
-            "session.create": self._read_create,
-            "input_transcript": self._read_input,
-            "session.flush": self._read_flush,
-        }
-        kind = values.get("type")
-        if not isinstance(kind, str) or kind not in readers:
-            raise InvalidMessage(f"type is one of {', '.join(readers)}", field="type")
-        return list(readers[kind](values))
-
-    def _read_create(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
+    def _read_session_create(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         wanted = _Create.of(values)
         if wanted.encoding != _ENCODING:
             raise UnsupportedAudioFormat(f"encoding must be {_ENCODING}", field="encoding")
         self._audio, self._defaults = AudioFormat(_ENCODING, wanted.sample_rate, _FRAME_MS), wanted
         return [messages.Ping()]
 
-    def _read_input(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
+    def _read_input_transcript(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         input_ = _Input.of(values)
-        return [] if self._is_over else [self._text(input_)]
+        return [] if self._is_over else [self._text(input_.transcript, input_)]
 
-    def _read_flush(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
+    def _read_session_flush(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         if self._is_over:
             self._begin_turn()
             return []  # the error was its answer
-        opening = [] if self._is_open else [self._text(_Input(transcript=""))]
-        end = messages.End(str(self._turn))
-        self._begin_turn()
-        return [*opening, end]
+        return self._read_flush(values)
 
-    def _text(self, input_: _Input) -> messages.Text:
+    def _text(self, text: str, input_: _Input = _NO_CHOICES) -> messages.Text:
         context_id, chosen, extra = str(self._turn), input_.generation_config, input_.extra
         if not self._is_open and (extra.add_timestamps or self._defaults.extra.add_timestamps):
             self._times[context_id] = WordTimes()
         self._is_open = True
         speed = extra.speed if isinstance(extra.speed, float) else None
         params = given(speed=speed, volume=extra.volume, language=chosen.language or self._defaults.language)
-        return messages.Text(context_id, input_.transcript, chosen.voice or self._defaults.voice, self._audio, params)
-
-    def _begin_turn(self) -> None:
-        self._turn += 1
-        self._is_open = self._is_over = False
+        return messages.Text(context_id, text, chosen.voice or self._defaults.voice, self._audio, params)
 
     # ---- to the client -------------------------------------------------------------------------------------------
 
@@ -142,12 +124,9 @@ class InferenceDialect:
         return []
 
     def _render_error(self, context_id: str | None, code: str, text: str) -> list[str]:
-        if context_id is not None:
-            if context_id == self._failed:
-                return []
-            self._failed = context_id
-            self._times.pop(context_id, None)
-            self._is_over = self._is_over or context_id == str(self._turn)
+        if self._is_known_failure(context_id):
+            return []
+        self._times.pop(context_id or "", None)
         return [self._render(**_error(code, text))]
 
     def _render(self, type: str, **fields: Any) -> str:  # noqa: A002 - the protocol's own name

@@ -15,7 +15,7 @@ from pydantic import Field, create_model
 
 from realtime_tts.audio.codecs import PACKET_CODECS, STREAM_CODECS, AudioFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS
-from realtime_tts.dialects.base import Habits
+from realtime_tts.dialects.base import Dialect, Habits
 from realtime_tts.dialects.json_input import Body, Integer, dump_json, load_object, read_params
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
 from realtime_tts.session import messages
@@ -28,12 +28,11 @@ _MAX_IDS = 1024  # in a session.resume
 _MAX_ID_CHARS = 128
 
 
-class NativeDialect:
+class NativeDialect(Dialect):
     """Stateless dialect: each client frame is one message, each server message one frame; each packet has its own."""
 
     subprotocol = SUBPROTOCOL
     habits = Habits(accepts_any_voice=False, resumes=True)
-    welcome = ()
 
     def parse(self, frame: str | bytes, max_bytes: int) -> tuple[messages.ClientMessage]:
         """Return the message of a frame. A binary frame is read as UTF-8 JSON too: some libraries send only these.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from realtime_tts.contract.speech_params import given
-from realtime_tts.dialects.base import Habits, joined_notices
+from realtime_tts.dialects.base import Dialect, Habits, joined_notices
 from realtime_tts.dialects.cartesia import events
 from realtime_tts.dialects.cartesia.events import WordTimes
 from realtime_tts.dialects.cartesia.requests import Input
@@ -44,7 +44,7 @@ class _Named(Body):
     context_id: str | None = None
 
 
-class CartesiaDialect:
+class CartesiaDialect(Dialect):
     """One socket of `/tts/websocket`.
 
     Args:
@@ -52,9 +52,7 @@ class CartesiaDialect:
         adapter_of: returns the adapter in a model's name; raises a typed error for an unknown model.
     """
 
-    subprotocol = None
     habits = Habits(refusals_are_final=True, needs_audio=True, min_idle_s=300.0)
-    welcome = ()
 
     def __init__(self, request_id: str, adapter_of: Callable[[str | None], str | None] = lambda model: None) -> None:
         self._request_id, self._adapter_of = request_id, adapter_of

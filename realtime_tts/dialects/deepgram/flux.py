@@ -73,6 +73,7 @@ class FluxDialect(DeepgramDialect):
         self._metadata = render(
             "Connected", request_id=request_id, model_name=model, model_version=model, model_uuids=uuids
         )
+        self.welcome = [self._metadata]
         self._turns: dict[str, _Turn] = {}  # by context id: open ones, and those that may still be played
         self._total_chars, self._total_ms = 0, 0.0
         self._interrupted_ms = 0.0  # position of the last interruption

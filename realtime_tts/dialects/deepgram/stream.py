@@ -1,7 +1,6 @@
 """Deepgram's WebSocket, version 1: `Speak`, `Flush`, `Clear` and `Close` as JSON; audio as binary frames.
 
-Messages do not name a context. The text up to a `Flush` is one context; contexts are spoken one after the other, and
-`Flushed` reports the end of each. An error ends its context: further text up to the next `Flush` is ignored.
+`Flushed` reports the end of each turn.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.deepgram.requests import KEYS, SpeechBody, Split, read_params, read_raw_format, unsplit
-from realtime_tts.dialects.json_input import dump_json, load_object
+from realtime_tts.dialects.json_input import dump_json
+from realtime_tts.dialects.turns import TurnDialect
 from realtime_tts.errors import InvalidMessage
 from realtime_tts.session import messages
 
@@ -24,7 +24,7 @@ def model_uuid(model: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, model))
 
 
-class DeepgramDialect:
+class DeepgramDialect(TurnDialect):
     """One socket of `/v1/speak`.
 
     Args:
@@ -38,34 +38,25 @@ class DeepgramDialect:
     """
 
     habits = Habits(in_turn=True, refusals_are_final=True, needs_audio=True, min_idle_s=_HOUR_S)
-    kinds: tuple[str, ...] = ("Speak", "Flush", "Clear", "Close")  # types of a client's messages, each with its reader
+    kinds: tuple[str, ...] = ("Speak", "Flush", "Clear", "Close")
 
     def __init__(self, query: Mapping[str, str], request_id: str, model: str, split: Split = unsplit) -> None:
-        self.subprotocol: str | None = KEYS.schemes[0]
+        super().__init__()
+        self.subprotocol = KEYS.schemes[0]
         self._voice, adapter = split(query.get("model"))
         self._audio, self._params = read_raw_format(query), read_params(query) | given(adapter=adapter)
         self._metadata = render(
             "Metadata", request_id=request_id, model_name=model, model_version=model, model_uuid=model_uuid(model)
         )
-        self._turn = 1  # number of the current turn, whose text is arriving
-        self._is_open = self._is_over = False  # state of the current turn
-        self._last_failed: str | None = None
+        self.welcome = [self._metadata]
         self._num_flushed = self._num_cleared = 0
-
-    @property
-    def welcome(self) -> list[str]:
-        return [self._metadata]
 
     # ---- from the client -----------------------------------------------------------------------------------------
 
     def parse(self, frame: str | bytes, max_bytes: int) -> list[messages.ClientMessage]:
         if isinstance(frame, bytes):
             raise InvalidMessage("a message is a text frame")
-        values = load_object(frame, max_bytes)
-        kind = values.get("type")
-        if kind not in self.kinds:
-            raise InvalidMessage(f"type is one of {', '.join(self.kinds)}", field="type")
-        return list(getattr(self, f"_read_{str(kind).lower()}")(values))
+        return super().parse(frame, max_bytes)
 
     def _read_speak(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         text = SpeechBody.of(values).text
@@ -74,11 +65,7 @@ class DeepgramDialect:
     def _read_flush(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         if self._is_over:
             self._begin_turn()
-        # Each flush is answered, so a flush without text is a turn too.
-        opening = [] if self._is_open else [self._text("")]
-        end = messages.End(str(self._turn))
-        self._begin_turn()
-        return [*opening, end]
+        return super()._read_flush(values)
 
     def _read_clear(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         self._begin_turn()
@@ -90,10 +77,6 @@ class DeepgramDialect:
     def _text(self, text: str) -> messages.Text:
         self._is_open = True
         return messages.Text(str(self._turn), text, self._voice, self._audio, self._params)
-
-    def _begin_turn(self) -> None:
-        self._turn += 1
-        self._is_open = self._is_over = False
 
     # ---- to the client -------------------------------------------------------------------------------------------
 
@@ -115,12 +98,8 @@ class DeepgramDialect:
         return []
 
     def _render_error(self, message: messages.ErrorMessage | messages.ContextFailed) -> list[str | bytes]:
-        if message.context_id is not None:
-            if message.context_id == self._last_failed:
-                return []
-            self._last_failed = message.context_id
-            if message.context_id == str(self._turn):
-                self._is_over = True
+        if self._is_known_failure(message.context_id):
+            return []
         return [render("Error", **_both_names("err", message.code, message.message))]
 
 

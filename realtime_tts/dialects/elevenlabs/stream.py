@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pydantic import Field
 
 from realtime_tts.contract.speech_params import SpeechParams, given
-from realtime_tts.dialects.base import NOTICE_FIELD, Habits, joined_notices
+from realtime_tts.dialects.base import NOTICE_FIELD, Dialect, Habits, joined_notices
 from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packet_format
 from realtime_tts.dialects.elevenlabs.requests import Request, error_status
@@ -69,7 +69,7 @@ class _Message(Request):
     close_context: bool = False
 
 
-class ElevenLabsDialect:
+class ElevenLabsDialect(Dialect):
     """One connection.
 
     Args:
@@ -83,8 +83,6 @@ class ElevenLabsDialect:
         InvalidRequest: an invalid query.
     """
 
-    subprotocol = None
-    welcome = ()
     habits = Habits(min_idle_s=MAX_INACTIVITY_S, refusals_are_final=True, forgives_mistakes=False, needs_audio=True)
 
     def __init__(self, voice: str, query: Mapping[str, str], multi: bool, adapter: str | None = None) -> None:
