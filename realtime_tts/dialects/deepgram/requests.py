@@ -16,19 +16,19 @@ from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices,
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError, UnsupportedAudioFormat
 
 KEYS = KeyPlaces(schemes=("token", "bearer"))  # a browser offers one as a subprotocol, followed by its key
-CODECS = {"linear16": "pcm_s16le", "mulaw": "mulaw", "alaw": "alaw"}
-# By encoding: codec, containers (the first one is the default), default rate in Hz and default bit rate.
+_PLAIN = {"wav": "wav", "none": "raw"}
+# By encoding: codec, containers by their names in the query (the first is the default), default rate (Hz) and bit rate.
 FILES = {
-    "linear16": ("pcm_s16le", ("wav", "none"), 24_000, 0),
-    "mulaw": ("mulaw", ("wav", "none"), 8_000, 0),
-    "alaw": ("alaw", ("wav", "none"), 8_000, 0),
-    "mp3": ("mp3", ("none",), 22_050, 48_000),
-    "opus": ("opus", ("ogg",), 48_000, 12_000),
-    "flac": ("flac", ("none",), 22_050, 0),
-    "aac": ("aac", ("none",), 22_050, 48_000),
+    "linear16": ("pcm_s16le", _PLAIN, 24_000, 0),
+    "mulaw": ("mulaw", _PLAIN, 8_000, 0),
+    "alaw": ("alaw", _PLAIN, 8_000, 0),
+    "mp3": ("mp3", {"none": "mp3"}, 22_050, 48_000),
+    "opus": ("opus", {"ogg": "ogg"}, 48_000, 12_000),
+    "flac": ("flac", {"none": "flac"}, 22_050, 0),
+    "aac": ("aac", {"none": "adts"}, 22_050, 48_000),
 }
+CODECS = {name: codec for name, (codec, containers, *_) in FILES.items() if containers is _PLAIN}  # of a WebSocket
 Split = Callable[[str | None], tuple[str | None, str | None]]
-_CONTAINERS = {"mp3": "mp3", "flac": "flac", "aac": "adts"}  # names of the containers that the query calls "none"
 FRAME_MS = 40  # audio in a frame; available as soon as speech begins
 _INTEGER = re.compile(r"[0-9]{1,9}")
 _NUMBER = re.compile(r"[0-9]{1,4}(\.[0-9]{1,9})?")
@@ -105,18 +105,14 @@ def _read_format(query: Mapping[str, str]) -> StreamFormat:
     if encoding not in FILES:
         raise UnsupportedAudioFormat(f"encoding must be one of {', '.join(FILES)}", field="encoding")
     codec, containers, rate_hz, bitrate = FILES[encoding]
-    container = query.get("container", containers[0])
+    container = query.get("container", next(iter(containers)))
     if container not in containers:
         known = " or ".join(containers)
         raise UnsupportedAudioFormat(f"of {encoding} the container must be {known}", field="container")
-    container = _CONTAINERS.get(encoding, "raw") if container == "none" else container
     bitrate = (_integer(query, "bit_rate") or bitrate) if bitrate else 0
     rate_hz = _integer(query, "sample_rate") or rate_hz
-    return StreamFormat(container, codec, rate_hz, _possible_bitrate(codec, rate_hz, bitrate))
-
-
-def _possible_bitrate(codec: str, rate_hz: int, bitrate: int) -> int:
-    return possible_mp3_bitrate(rate_hz, bitrate) if codec == "mp3" else bitrate
+    bitrate = possible_mp3_bitrate(rate_hz, bitrate) if codec == "mp3" else bitrate
+    return StreamFormat(containers[container], codec, rate_hz, bitrate)
 
 
 def _integer(query: Mapping[str, str], name: str) -> int | None:
