@@ -16,8 +16,10 @@ _RETRY_S = 0.1
 _LAST_READ_S = 1.0  # time for reading what an ended worker sent; exceeded only if the kernel hangs
 
 
-class WorkerLink:
+class WorkerLink(asyncio.Protocol):
     """Connection to a worker. Connects at once; ends after `finish` or `drop`, when `task` is done.
+
+    Every frame is passed on in the callback that received it, without a task in between.
 
     Args:
         path: path of the worker's socket for clients.
@@ -37,7 +39,9 @@ class WorkerLink:
     ) -> None:
         self._path = path
         self._on_ready, self._on_message, self._on_lost = on_ready, on_message, on_lost
-        self._wire: _Wire | None = None
+        self._transport: asyncio.Transport | None = None
+        self._decoder = frames.Decoder()
+        self._closed: asyncio.Future[None]  # of the present connection; has the exception that broke it
         self._is_ready = False
         self.is_ending = False
         self._last_read: asyncio.TimerHandle | None = None
@@ -45,8 +49,8 @@ class WorkerLink:
 
     def send(self, message: frames.Message) -> None:
         """Write a frame; it is dropped while there is no connection."""
-        if self._wire is not None and self._is_ready:
-            self._wire.write(frames.encode(message))
+        if self._transport is not None and self._is_ready:
+            self._transport.write(frames.encode(message))
 
     def finish(self) -> None:
         """Read the rest of what an ended worker has sent, and do not reconnect."""
@@ -61,11 +65,12 @@ class WorkerLink:
         self._let_go()
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while not self.is_ending:
+            self._decoder, self._closed = frames.Decoder(), loop.create_future()
             try:
-                loop = asyncio.get_running_loop()
-                _, wire = await loop.create_unix_connection(self._make_wire, self._path)
-                await wire.closed
+                await loop.create_unix_connection(lambda: self, self._path)
+                await self._closed
             except (OSError, RealtimeTTSError) as error:
                 # The worker's supervisor warns if this end was not requested.
                 logger.info("the connection to a worker broke: %s", type(error).__name__)
@@ -78,68 +83,40 @@ class WorkerLink:
             if not self.is_ending:
                 await asyncio.sleep(_RETRY_S)
 
-    def _make_wire(self) -> _Wire:
-        """Create the connection's protocol and store it at once: the call that creates it may already deliver data."""
-        self._wire = _Wire(self._receive)
-        return self._wire
-
-    def _receive(self, message: frames.Message) -> None:
-        if self._is_ready:
-            self._on_message(message)
-        elif isinstance(message, frames.Ready):
-            self._is_ready = True
-            self._on_ready(message)
-
     def _let_go(self) -> None:
         self._is_ready = False
         self._abort()
-        self._wire = None
+        self._transport = None
         if self._last_read is not None:
             self._last_read.cancel()
 
     def _abort(self) -> None:
-        if self._wire is not None:
-            self._wire.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
-
-class _Wire(asyncio.Protocol):
-    """One connection. Every frame is passed on in the callback that received it, without a task in between.
-
-    Attributes:
-        closed: done when the connection is closed; has the exception that broke it.
-    """
-
-    def __init__(self, take: Callable[[frames.Message], None]) -> None:
-        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._take = take
-        self._transport: asyncio.Transport | None = None
-        self._decoder = frames.Decoder()
+    # ---- asyncio.Protocol ----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        if self.closed.done():
+        if self._closed.done():
             return
         try:
             for message in self._decoder.feed(data):
                 self._take(message)
         except Exception as error:
-            self._end(error)
-            self.abort()
+            self.connection_lost(error)
+            self._abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._end(error)
+        if not self._closed.done():
+            self._closed.set_exception(error) if error else self._closed.set_result(None)
 
-    def write(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _end(self, error: Exception | None) -> None:
-        if not self.closed.done():
-            self.closed.set_exception(error) if error else self.closed.set_result(None)
+    def _take(self, message: frames.Message) -> None:
+        if self._is_ready:
+            self._on_message(message)
+        elif isinstance(message, frames.Ready):
+            self._is_ready = True
+            self._on_ready(message)

@@ -148,8 +148,8 @@ async def test_a_damaged_frame_costs_a_client_its_connection_and_nobody_else_any
     await anext(doomed)
     link = guest.workers[0].link
     assert link is not None
-    assert link._wire is not None
-    link._wire.write(b"\xff" * 64)
+    assert link._transport is not None
+    link._transport.write(b"\xff" * 64)
     assert (await collect_rest(doomed)).type == "failed"
     await until(lambda: guest.num_ready == 1)  # it has come back
     assert isinstance((await collect(speak(guest, "again", "c2", "r2")))[1], frames.Done)
