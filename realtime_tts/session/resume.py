@@ -78,11 +78,6 @@ class ResumeBuffer:
         if num_heard:
             self._drop_packets(context_id, num_heard)
 
-    def take_after(self, context_id: str, last_sequence: int) -> list[ContextMessage]:
-        """Remove the context and return the messages sent after `last_sequence` that are still kept."""
-        entries = self._entries.pop(context_id, deque())
-        return [rest for entry in entries if (rest := _after(entry.message, last_sequence)) is not None]
-
     def drop_from(self, context_id: str, sequence: int) -> None:
         """Drop the context's messages from number `sequence` on."""
         entries = self._entries.get(context_id)
@@ -99,11 +94,12 @@ class ResumeBuffer:
             next_sequence: number of the context's next new message.
         """
         first = max(-1, min(last_sequence, next_sequence - 1)) + 1
-        messages = self.take_after(context_id, first - 1)
+        entries = self._entries.pop(context_id, deque())
+        messages = [rest for entry in entries if (rest := _after(entry.message, first - 1)) is not None]
         return Missing(first, messages, first < (messages[0].sequence if messages else next_sequence))
 
     def forget(self, context_id: str) -> None:
-        self.take_after(context_id, -1)
+        self._entries.pop(context_id, None)
 
     def clear(self) -> None:
         self._entries.clear()

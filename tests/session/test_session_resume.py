@@ -351,8 +351,8 @@ def test_retained_messages_are_bounded_in_bytes_and_age() -> None:
         buffer.shrink(10_000)
         assert buffer.num_bytes <= 10_000
     buffer.add(Flushed("d", 0, None, 0), 100)
-    assert [buffer.take_after(f"c{i}", -1) for i in range(3)] == [[], [], []]
-    assert len(buffer.take_after("d", -1)) == 1
+    assert [buffer.take_missing(f"c{i}", -1, 9).messages for i in range(3)] == [[], [], []]
+    assert len(buffer.take_missing("d", -1, 9).messages) == 1
     assert buffer.num_bytes == 0
 
 
@@ -361,8 +361,8 @@ def test_retention_evicts_the_oldest_whatever_its_context() -> None:
     buffer.add(AudioPackets("a", 0, 1, Packets((bytes(400),), 0, 960)), 0)
     buffer.add(AudioPackets("b", 0, 2, Packets((bytes(400),), 0, 960)), 1)
     buffer.shrink(1000)
-    assert buffer.take_after("a", -1) == []
-    assert len(buffer.take_after("b", -1)) == 1
+    assert buffer.take_missing("a", -1, 9).messages == []
+    assert len(buffer.take_missing("b", -1, 9).messages) == 1
 
 
 def test_an_acknowledgement_of_an_unknown_context_is_harmless() -> None:
