@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from realtime_tts.contract.engine_options import EngineOptions
-from realtime_tts.contract.setting import setting
+from realtime_tts.contract.engine_options import EngineOptions, setting
 from realtime_tts.errors import ConfigError
 
 ENV_PREFIX = "REALTIME_TTS_"

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import TypeVar
 
 from realtime_tts.contract.location import STARTER_VOICE
-from realtime_tts.contract.setting import setting
 from realtime_tts.contract.speech_params import MAX_FLOW_STEPS, MIN_FLOW_STEPS
 from realtime_tts.errors import ConfigError
 
+T = TypeVar("T")
+
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+
+def setting(
+    default: T,
+    help: str,  # noqa: A002 - the name in every option parser
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> T:
+    """Return a dataclass field with its help, bounds and choices as metadata; `realtime_tts.config` collects them."""
+    metadata = {"help": help, "minimum": minimum, "maximum": maximum, "choices": choices}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
