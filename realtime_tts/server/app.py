@@ -22,7 +22,7 @@ from realtime_tts.server.http.docs_page import mount_docs
 from realtime_tts.server.http.middleware import Containment, InTurns, RequestIds
 from realtime_tts.server.http.problems import install_problem_handlers
 from realtime_tts.server.stream.websocket import serve_stream
-from realtime_tts.server.vendors import cartesia, deepgram, elevenlabs, jambonz, livekit, openai, vapi
+from realtime_tts.server.vendors import cartesia, deepgram, elevenlabs, openai, platforms
 from realtime_tts.server.voices import routes as voice_routes
 from realtime_tts.workers.client import EngineClient
 
@@ -31,9 +31,9 @@ DIALECTS = [
     cartesia.router,
     elevenlabs.router,
     deepgram.router,
-    livekit.router,
-    vapi.router,
-    jambonz.router,
+    platforms.livekit_router,
+    platforms.vapi_router,
+    platforms.jambonz_router,
 ]  # of other services
 _DESCRIPTION = (
     "Text deltas in, speech out. Live speech goes over the WebSocket `/v1/stream` (docs/protocol/native.md), a whole "

@@ -70,8 +70,8 @@ async def clone(request: Request, gateway: AnyGateway, client: Owner) -> JsonObj
         form = await read_voice_form(request, _CLONE_FIELDS, ("clip",), ignores_others=True)
         if not (clip := form.file("clip")):
             raise InvalidRequest("clip is missing", field="clip")
-        made = await make_voice(gateway, client, VoiceRequest.of_form(form.fields, (clip,)))
-    entry = voice_entry(added_voice(made.record), made.record.created_at)
+        record, _ = await make_voice(gateway, client, VoiceRequest.of_form(form.fields, (clip,)))
+    entry = voice_entry(added_voice(record), record.created_at)
     return {**{name: entry[name] for name in _CLONED}, "user_id": "", "is_public": False}
 
 

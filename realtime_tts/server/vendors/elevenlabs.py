@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response, WebSocket
+from starlette.types import Message
 
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT
 from realtime_tts.dialects.elevenlabs.requests import KEYS, ElevenLabsError, elevenlabs_problem
@@ -18,7 +22,6 @@ from realtime_tts.server.http.browser_tokens import make_plain_token
 from realtime_tts.server.http.problems import delay_answer, request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, problems, takes
 from realtime_tts.server.http.speech_response import read_speech_body, speech_response
-from realtime_tts.server.stream.first_message_key import with_key_of_first_message
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import elevenlabs_dictionaries, elevenlabs_voices
 from realtime_tts.server.vendors.router import DialectRouter
@@ -74,7 +77,44 @@ async def _with_key(websocket: WebSocket, gateway: Gateway) -> WebSocket | None:
         return websocket
     timeout_s = gateway.settings.server.timeouts.handshake_timeout_s
     max_bytes = gateway.settings.server.limits.max_message_bytes
-    return await with_key_of_first_message(websocket, timeout_s, lambda frame: read_key(frame, max_bytes))
+    return await _with_key_of_first_message(websocket, timeout_s, lambda frame: read_key(frame, max_bytes))
+
+
+async def _with_key_of_first_message(
+    websocket: WebSocket, timeout_s: float, read_key: Callable[[str | bytes], str]
+) -> WebSocket | None:
+    """Answer the handshake, read the first message, and return the socket as if its handshake had had the key.
+
+    The handshake is answered before the key is known. The first message is passed to the dialect too.
+
+    Args:
+        timeout_s: time limit for the client's first message.
+        read_key: returns the key in that message, "" if there is none.
+
+    Returns:
+        None if the client is gone or sent nothing in time.
+    """
+    await websocket.accept()
+    try:
+        first = await asyncio.wait_for(websocket.receive(), timeout_s)
+    except TimeoutError:
+        with contextlib.suppress(RuntimeError):  # the client disconnected at the same time
+            await websocket.close(POLICY_VIOLATION, "no key")
+        return None
+    if first["type"] != "websocket.receive":
+        return None
+    frame = first["text"] if first.get("text") is not None else first["bytes"]
+    headers = [*websocket.scope["headers"], (b"xi-api-key", read_key(frame).encode("latin-1", "replace"))]
+    pending: list[Message] = [{"type": "websocket.connect"}, first]
+
+    async def receive() -> Message:
+        return pending.pop(0) if pending else await websocket.receive()
+
+    async def send(message: Message) -> None:
+        if message["type"] != "websocket.accept":  # it was answered
+            await websocket.send(message)
+
+    return WebSocket({**websocket.scope, "headers": headers}, receive, send)
 
 
 # ---- speech over plain HTTP ------------------------------------------------------------------------------------------

@@ -142,8 +142,10 @@ async def add_voice(request: Request, gateway: AnyGateway, client: Owner) -> Jso
         form = await read_voice_form(request, _FIELDS, _FILES, max_files=_MAX_FILES, ignores_others=True)
         if not form.files:
             raise InvalidRequest("files are missing", field="files")
-        made = await make_voice(gateway, client, _voice_request(form.fields, [content for _, content in form.files]))
-    return {"voice_id": made.record.voice_id, "requires_verification": False}
+        record, _ = await make_voice(
+            gateway, client, _voice_request(form.fields, [content for _, content in form.files])
+        )
+    return {"voice_id": record.voice_id, "requires_verification": False}
 
 
 def _voice_request(fields: Mapping[str, str], files: Sequence[bytes]) -> VoiceRequest:

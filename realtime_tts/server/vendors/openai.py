@@ -110,8 +110,8 @@ async def read_request(request: Request, gateway: Gateway, client: Client) -> op
             wanted = openai.parse_request(await read_speech_body(request, gateway, client))
         if (own_voice := wanted.speech.own_voice) is None:
             return wanted
-        made = await make_voice(gateway, client, own_voice)
-        return dataclasses.replace(wanted, speech=dataclasses.replace(wanted.speech, voice=made.record.voice_id))
+        record, _ = await make_voice(gateway, client, own_voice)
+        return dataclasses.replace(wanted, speech=dataclasses.replace(wanted.speech, voice=record.voice_id))
 
 
 async def _read_form(request: Request, gateway: Gateway) -> VoiceForm:

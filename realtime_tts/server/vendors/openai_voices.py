@@ -50,7 +50,7 @@ async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> 
             )
         else:
             wanted = _prompt_voice((await read_json(request, _PromptVoice)).given())
-        record = (await make_voice(gateway, client, wanted)).record
+        record, _ = await make_voice(gateway, client, wanted)
     return {
         "id": record.voice_id,
         "object": "audio.voice",
