@@ -39,7 +39,7 @@ def census(gateway: Gateway) -> dict[str, float]:
         "busy_sessions": len(gateway.sessions),
         "busy_connections": gateway.admission.num_connections,
         "busy_requests": gateway.engine.num_requests,
-        "busy_contexts": sum(live.num_unfinished for live in gateway.sessions.values()),
+        "busy_contexts": sum(len(live.session.contexts.sending()) for live in gateway.sessions.values()),
         "busy_engine_contexts": sum(stat.contexts for stat in stats),
         "busy_streams": sum(stat.running + stat.waiting + stat.parked for stat in stats),
         "busy_blocks": sum(stat.num_blocks - stat.free_blocks for stat in stats),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from starlette.routing import BaseRoute
 
@@ -33,7 +33,6 @@ from realtime_tts.server.stream.sessions import Sessions
 from realtime_tts.server.upkeep import Upkeep
 from realtime_tts.server.voices.limits import VoiceMaking
 from realtime_tts.server.voices.previews import Previews
-from realtime_tts.server.voices.shared_job import SharedJobs
 from realtime_tts.session.connection import GOING_AWAY
 from realtime_tts.speech.adapters import AdapterRegistry
 from realtime_tts.speech.defaults import SpeechDefaults
@@ -44,8 +43,6 @@ from realtime_tts.speech.records import Consents, Dictionaries, RecordStore
 from realtime_tts.speech.voice_store import open_store
 from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers.client import EngineClient
-
-logger = logging.getLogger(__name__)
 
 
 class Gateway:
@@ -68,7 +65,7 @@ class Gateway:
         self._records = self._store or RecordStore()
         self.consents, self.dictionaries = Consents(self._records), Dictionaries(self._records)
         self.voice_making = VoiceMaking()
-        self.making_previews: SharedJobs[bytes] = SharedJobs()
+        self.preview_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by engine id of a voice
         self.previews = Previews(None if self._store is None else self._store.directory / "previews")
         speech = settings.server.speech
         self._lexicons = Lexicons(speech.lexicon, speech.tenant_lexicons)
@@ -117,7 +114,7 @@ class Gateway:
         except RealtimeTTSError as error:
             self.availability.start_error = error
         except Exception as error:
-            log_crash(logger, "start_crashed", error)
+            log_crash("start_crashed", error)
             self.availability.start_error = EngineStartError(f"starting failed: {type(error).__name__}")
             self.availability.start_error.__cause__ = error
         settle_heap()  # blocks the event loop, before there are clients
@@ -126,12 +123,12 @@ class Gateway:
         self.started.set()
         if ready := self.engine.ready:
             seconds = time.monotonic() - begun
-            log_event(logger, logging.INFO, "ready", model=ready.model, device=ready.device, seconds=seconds)
+            log_event("ready", model=ready.model, device=ready.device, seconds=seconds)
 
     async def drain(self, timeout_s: float) -> None:
         """Admit no session, let running speech end, then close all sessions; after `timeout_s` speech is cut off."""
         self.availability.state = GatewayState.DRAINING
-        log_event(logger, logging.INFO, "draining", sessions=len(self.sessions))
+        log_event("draining", sessions=len(self.sessions))
         self.sessions.close_pending()
         for owner in list(self.admission.slots.owners):
             owner.drain()

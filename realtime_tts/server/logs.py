@@ -12,18 +12,20 @@ from typing import TextIO
 
 from realtime_tts.contract.watch import stack_of
 
+logger = logging.getLogger("realtime_tts.server")
+
 Field = str | int | float | bool | None
 
 
-def log_event(logger: logging.Logger, level: int, event: str, **fields: Field) -> None:
-    """Log one event, e.g. ``log_event(logger, logging.INFO, "session_opened", session="s-…")``."""
+def log_event(event: str, level: int = logging.INFO, /, **fields: Field) -> None:
+    """Log one event, e.g. ``log_event("session_opened", session="s-…")``."""
     if logger.isEnabledFor(level):
         logger.log(level, event, extra={"fields": {key: value for key, value in fields.items() if value is not None}})
 
 
-def log_crash(logger: logging.Logger, event: str, error: BaseException, **fields: Field) -> None:
+def log_crash(event: str, error: BaseException, **fields: Field) -> None:
     """Log an unexpected exception by its type and stack. Its message is left out: it may quote a user's input."""
-    log_event(logger, logging.ERROR, event, error=type(error).__name__, stack=stack_of(error), **fields)
+    log_event(event, logging.ERROR, error=type(error).__name__, stack=stack_of(error), **fields)
 
 
 class Throttle:

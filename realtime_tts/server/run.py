@@ -97,9 +97,11 @@ class BoundedServer(uvicorn.Server):
 class GatewayServer(BoundedServer):
     """Server of a gateway. The first SIGTERM or SIGINT drains, the second one ends at once."""
 
-    def __init__(self, config: uvicorn.Config, source: ConnectionSource, gateway: Gateway, address: Address) -> None:
-        super().__init__(config, source, max_connections(gateway.settings.server.limits.max_connections))
-        self.gateway, self.address = gateway, address
+    def __init__(self, app: FastAPI, source: ConnectionSource, address: Address) -> None:
+        self.gateway: Gateway = app.state.gateway
+        config = self.gateway.settings.server
+        super().__init__(server_config(app, config), source, max_connections(config.limits.max_connections))
+        self.address = address
         self._drain_task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -157,12 +159,7 @@ async def serve(settings: Settings, engine: EngineClient, on_ready: Callable[[Ga
     app = create_app(settings, engine)
     address, listeners = bind(settings)
     source, *side_sources = map(Acceptor, listeners)
-    await serve_at(make_server(app, source, address), side_sources, on_ready)
-
-
-def make_server(app: FastAPI, source: ConnectionSource, address: Address) -> GatewayServer:
-    gateway: Gateway = app.state.gateway
-    return GatewayServer(server_config(app, gateway.settings.server), source, gateway, address)
+    await serve_at(GatewayServer(app, source, address), side_sources, on_ready)
 
 
 async def serve_at(

@@ -19,8 +19,6 @@ from realtime_tts.server.logs import log_crash, log_event
 if TYPE_CHECKING:
     from realtime_tts.server.gateway import Gateway
 
-logger = logging.getLogger(__name__)
-
 _FOLLOW_EVERY_S = 2.0
 
 
@@ -83,7 +81,7 @@ class Upkeep:
             if lateness.pace is not pace:
                 # Under load the pace may change between LATE and CAREFUL many times.
                 level = logging.INFO if Pace.FREE in (pace, lateness.pace) else logging.DEBUG
-                log_event(logger, level, "pace", is_now=lateness.pace.value, late_ms=1000 * lateness.typical_s)
+                log_event("pace", level, is_now=lateness.pace.value, late_ms=1000 * lateness.typical_s)
             if lateness.is_calm and self._admission.is_idle:
                 await pause(IDLE_PROBE_EVERY_S, self._admission.client_came)
 
@@ -102,11 +100,11 @@ class Upkeep:
             except InternalError as error:
                 is_readable = False
                 if was_readable:  # log once, not at every attempt
-                    log_crash(logger, "voices_unreadable", error)
+                    log_crash("voices_unreadable", error)
             else:
                 is_readable = True
                 if not was_readable:
-                    log_event(logger, logging.INFO, "voices_readable")
+                    log_event("voices_readable")
 
     async def _watch_use(self) -> None:
         """Unload an unused model, if no host process does."""

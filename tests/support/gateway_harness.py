@@ -128,7 +128,7 @@ class GatewayHarness:
             connections=gateway.admission.num_connections,
             requests=gateway.engine.num_requests,
             engine_contexts=sum(stats.contexts for stats in gateway.engine.stats),
-            unfinished_contexts=sum(live.num_unfinished for live in gateway.sessions.values()),
+            unfinished_contexts=sum(len(live.session.contexts.sending()) for live in gateway.sessions.values()),
             tasks=len(asyncio.all_tasks()),
         )
 

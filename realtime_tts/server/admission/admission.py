@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -37,8 +36,6 @@ from realtime_tts.server.metrics import Metrics
 from realtime_tts.session.connection import GOING_AWAY
 from realtime_tts.workers.client import EngineClient
 
-logger = logging.getLogger(__name__)
-
 SESSIONS_PER_STREAM = 4  # a voice agent's session is silent most of the time
 
 
@@ -60,7 +57,7 @@ class Admission:
         self.num_speeches = 0  # requests for speech over plain HTTP that are running
         self._config, self._engine, self._availability = config, engine, availability
         self._peers, self._metrics = peers, metrics
-        self._quotas = Quotas.of(config, self.authenticator.num_keys)
+        self._quotas = Quotas(config.limits, self.authenticator.num_keys)
         self._request_rate, self._refusal_delay, self._throttle = RequestRate(), RefusalDelay(), Throttle()
 
     def identify(self, connection: HTTPConnection) -> Client:
@@ -98,12 +95,13 @@ class Admission:
         Raises:
             Draining, EngineLost, Overloaded, TooManySessions, RateLimited
         """
-        if resumed is None or self._availability.state is not GatewayState.DRAINING:
-            await self._availability.load()
-        self._request_rate.note(client.tenant, time.monotonic())
         slot = self.slots.open(client, resumed)
         try:
-            await self._take(slot, replaces)
+            try:
+                await self._take(slot, replaces)
+            except RealtimeTTSError as error:
+                self.note_refusal(error, client)
+                raise
             self.num_connections += 1
             self.client_came.set()
             try:
@@ -114,6 +112,9 @@ class Admission:
             self.slots.close(slot)
 
     async def _take(self, slot: Slot, replaces: bool) -> None:
+        if slot.resumed is None or self._availability.state is not GatewayState.DRAINING:
+            await self._availability.load()
+        self._request_rate.note(slot.client.tenant, time.monotonic())
         request, refusal = self._request(slot.client)
         if self._peers.decides_slots:
             await self._peers.request_slot(slot, request)
@@ -167,6 +168,7 @@ class Admission:
         """
         async with self.slot(client) as slot:
             if (too_many := self.charge(client, num_chars)) is not None:
+                self.note_refusal(too_many, client)
                 raise too_many
             self.lateness.begin()
             self.slots.add(owner)
@@ -234,7 +236,7 @@ class Admission:
             error.delay_s = self._refusal_delay.delay_s(client.tenant, client.address, time.monotonic())
         self._metrics.refused.labels(error.code).inc()
         if count := self._throttle.take(error.code, time.monotonic()):
-            log_event(logger, logging.INFO, "handshake_refused", code=error.code, count=count)
+            log_event("handshake_refused", code=error.code, count=count)
 
 
 def _refusal_of(found: Grant | None, refusal: RealtimeTTSError | None) -> RealtimeTTSError:

@@ -15,8 +15,6 @@ from typing import Protocol
 
 from realtime_tts.server.logs import Throttle, log_event
 
-logger = logging.getLogger(__name__)
-
 # For descriptors other than client sockets: the workers' sockets and pipes, a restarted worker, files.
 RESERVED_DESCRIPTORS = 64
 _BACKLOG = 2048
@@ -77,7 +75,7 @@ class ConnectionLimiter:
     def refuse(self, connection: socket.socket) -> None:
         """Answer a connection with 503, or close it if too many are being refused."""
         if count := self._throttle.take("connection_refused", time.monotonic()):
-            log_event(logger, logging.WARNING, "connection_refused", count=count, limit=self._max_connections)
+            log_event("connection_refused", logging.WARNING, count=count, limit=self._max_connections)
         if len(self._refusals) < _MAX_REFUSALS:
             self._give(connection, _Refusal(self._refusals))
         else:
@@ -142,7 +140,7 @@ class Acceptor:
         except OSError as error:  # no descriptor or no memory: the peer waits in the backlog until there is one
             if count := self._throttle.take("accept_failed", time.monotonic()):
                 fields = {"error": type(error).__name__, "errno": error.errno}
-                log_event(logger, logging.WARNING, "accept_failed", count=count, **fields)
+                log_event("accept_failed", logging.WARNING, count=count, **fields)
             self._loop.remove_reader(self._listener)
             self._retry = self._loop.call_later(_RETRY_S, self._resume)
             return

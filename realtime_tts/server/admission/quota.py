@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from realtime_tts.config import ServerConfig
+from realtime_tts.config import LimitsConfig
 from realtime_tts.errors import RateLimited
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.token_bucket import TokenBucket, TokenBuckets
@@ -25,30 +25,18 @@ class Quotas:
 
     Args:
         num_keys: number of active API keys; 0: no keys, and all clients count as one.
-        max_sessions_per_tenant, max_chars_per_minute: 0: no limit.
-        fair_share_from: fraction of the slots taken from which on a key is limited to its fair share.
     """
 
-    def __init__(
-        self, num_keys: int, max_sessions_per_tenant: int, max_chars_per_minute: int, fair_share_from: float
-    ) -> None:
-        self._num_keys = num_keys
-        self._max_sessions_per_tenant, self._max_chars_per_minute = max_sessions_per_tenant, max_chars_per_minute
-        self._fair_share_from = fair_share_from
+    def __init__(self, limits: LimitsConfig, num_keys: int) -> None:
+        self._limits, self._num_keys = limits, num_keys
         self._budgets = TokenBuckets()  # by key and token
-
-    @classmethod
-    def of(cls, config: ServerConfig, num_keys: int) -> Quotas:
-        """Return the account under the limits of a server's settings."""
-        limits = config.limits
-        return cls(num_keys, limits.max_sessions_per_tenant, limits.max_chars_per_minute, limits.fair_share_from)
 
     # ---- places --------------------------------------------------------------------------------------------------
 
     def max_sessions(self, tenant: str, taken: Mapping[str, int], num_places: int) -> int:
         """Return the number of sessions that a key may have now. `taken`: slots by key."""
-        limit = self._max_sessions_per_tenant or num_places
-        if sum(taken.values()) >= self._fair_share_from * num_places:
+        limit = self._limits.max_sessions_per_tenant or num_places
+        if sum(taken.values()) >= self._limits.fair_share_from * num_places:
             limit = min(limit, self._share(tenant, taken, num_places))
         return limit
 
@@ -77,14 +65,14 @@ class Quotas:
 
     def is_limited(self, client: Client) -> bool:
         """Return whether the characters of this client are limited."""
-        return bool(self._max_chars_per_minute or client.max_chars_per_minute)
+        return bool(self._limits.max_chars_per_minute or client.max_chars_per_minute)
 
     def _wait_s(self, client: Client, num_chars: int, now: float) -> float:
         return max((budget.wait_s(num_chars, now) for budget in self._budgets_of(client, now)), default=0.0)
 
     def _budgets_of(self, client: Client, now: float) -> list[TokenBucket]:
         """Return the budgets of a client's key and token, each with a capacity of one minute."""
-        limits = [("", self._max_chars_per_minute), (client.token, client.max_chars_per_minute)]
+        limits = [("", self._limits.max_chars_per_minute), (client.token, client.max_chars_per_minute)]
         return [self._budgets.of((client.tenant, token), limit, limit / 60, now) for token, limit in limits if limit]
 
 

@@ -17,7 +17,6 @@ import socket
 from collections.abc import Callable
 
 _MAX_HEAD_BYTES = 64 * 1024  # more than `request_parser` accepts for a handshake
-_DESCRIPTOR_BYTES = array.array("i").itemsize
 
 
 class ConnectionReceiver:
@@ -53,12 +52,10 @@ class ConnectionReceiver:
 
 
 def _receive(sock: socket.socket) -> tuple[bytes, socket.socket | None]:
-    data, ancillary, _, _ = sock.recvmsg(_MAX_HEAD_BYTES, socket.CMSG_SPACE(_DESCRIPTOR_BYTES))
-    for level, kind, content in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            (descriptor,) = array.array("i", content[:_DESCRIPTOR_BYTES])
-            return data[1:], socket.socket(fileno=descriptor)
-    return b"", None  # this process had no free descriptor for it
+    data, descriptors, _, _ = socket.recv_fds(sock, _MAX_HEAD_BYTES, 1)
+    if not descriptors:
+        return b"", None  # this process had no free descriptor for it
+    return data[1:], socket.socket(fileno=descriptors[0])
 
 
 class ConnectionSender:

@@ -17,8 +17,6 @@ from realtime_tts.server.admission.slots import Grant, SlotCounts, SlotRequest
 from realtime_tts.server.logs import log_event
 from realtime_tts.workers.recovery import DeviceReport
 
-logger = logging.getLogger(__name__)
-
 _LENGTH_BYTES = 4
 _MAX_BYTES = 16 * 1024 * 1024
 
@@ -162,7 +160,7 @@ def encode_or_log(message: Message) -> bytes:
         return encode(message)
     except (OverflowError, TypeError, ValueError) as error:  # e.g. an integer of more than 64 bits, a lone surrogate
         kind, reason = type(message).__name__, type(error).__name__
-        log_event(logger, logging.ERROR, "message_not_sent", kind=kind, error=reason)
+        log_event("message_not_sent", logging.ERROR, kind=kind, error=reason)
         return b""
 
 

@@ -17,7 +17,6 @@ import secrets
 import signal
 import socket
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 from prometheus_client.multiprocess import mark_process_dead
@@ -43,8 +42,6 @@ from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.socket_directory import SocketDirectory
 from realtime_tts.workers.watchdog import Watchdog
 
-logger = logging.getLogger(__name__)
-
 GATEWAY_COMMAND = (sys.executable, "-m", "realtime_tts.server.host.gateway_process")
 _TELL_AFTER_S = 0.01  # changes within this time are sent together
 _HANG_S = 5.0
@@ -57,14 +54,14 @@ _END_S = 10.0  # after the drain timeout
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Gateway:
-    """One gateway process, and the processes that replace it after a failure.
+    """One gateway process.
 
     Attributes:
         heard_at: loop time of its last report; None while it takes no connections.
         num_given, num_told: connections that were given to it; how many of them its last report includes.
         num_open: open connections in its last report.
-        untold: characters that others have charged and that were not sent to it yet.
-        is_serving, has_served: this process is ready for clients; this or an earlier process was.
+        untold: charges of others that were not sent to it yet.
+        is_serving, has_served: this process is ready for clients; this or an earlier one of its index was.
     """
 
     index: int
@@ -74,7 +71,7 @@ class _Gateway:
     num_given: int = 0
     num_told: int = 0
     num_open: int = 0
-    untold: Counter[tuple[str, str, int]] = dataclasses.field(default_factory=Counter)
+    untold: list[Charge] = dataclasses.field(default_factory=list)
     is_serving: bool = False
     has_served: bool = False
 
@@ -85,13 +82,6 @@ class _Gateway:
     def send(self, message: messages.Message) -> None:
         if self.writer is not None and not self.writer.transport.is_closing():
             self.writer.write(messages.encode_or_log(message))
-
-    def forget(self) -> None:
-        """Reset the state after the process has ended."""
-        self.process = self.writer = self.heard_at = None
-        self.untold = Counter()
-        self.num_given = self.num_told = self.num_open = 0
-        self.is_serving = False
 
 
 class Host:
@@ -117,7 +107,7 @@ class Host:
         self.workers, self._on_ready, self._command = workers, on_ready, tuple(command)
         self._settings = settings
         self._gateways = [_Gateway(index) for index in range(settings.server.gateways)]
-        quotas = Quotas.of(settings.server, num_keys)
+        quotas = Quotas(settings.server.limits, num_keys)
         self._slot_table = SlotTable(settings.server.gateways, quotas.max_sessions)
         self._worker_paths: dict[str, str] = {}
         self._adapters = dict(settings.engine.adapters)  # directories of the loaded adapters, by name
@@ -159,7 +149,7 @@ class Host:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        tasks = [watch(self._keep(gateway), f"keep gateway {gateway.index}", self.fail) for gateway in self._gateways]
+        tasks = [watch(self._keep(index), f"keep gateway {index}", self.fail) for index in range(len(self._gateways))]
         telling = watch(self._tell_regularly(), "tell gateways", self.fail)
         try:
             await self.workers.start()
@@ -220,16 +210,16 @@ class Host:
 
     # ---- gateways ------------------------------------------------------------------------------------------------
 
-    async def _keep(self, gateway: _Gateway) -> None:
+    async def _keep(self, index: int) -> None:
         clock = asyncio.get_running_loop().time
         while not self._is_stopping:
             started_s = clock()
             try:
-                await self._run_gateway(gateway)
+                await self._run_gateway(self._gateways[index])
             except (OSError, WireError) as error:
-                log_event(logger, logging.ERROR, "gateway_failed", gateway=gateway.index, error=type(error).__name__)
+                log_event("gateway_failed", logging.ERROR, gateway=index, error=type(error).__name__)
             if not self._is_stopping:
-                log_event(logger, logging.WARNING, "gateway_ended", gateway=gateway.index)
+                log_event("gateway_ended", logging.WARNING, gateway=index)
                 if clock() - started_s < _HEALTHY_AFTER_S:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._ended.wait(), _BACKOFF_S)
@@ -253,7 +243,8 @@ class Host:
             self._directory.note_worker(*self.gateway_pids)
             reader, gateway.writer = await asyncio.open_unix_connection(sock=ours)
             self._greet(gateway)
-            await self._converse(gateway, process, reader)
+            # Until the process ends, sends an invalid message, or is silent for too long.
+            await until_one_ends(self._listen(gateway, reader), self._watch(gateway), process.wait())
         finally:
             if gateway.writer is None:
                 ours.close()
@@ -263,7 +254,7 @@ class Host:
             mark_process_dead(gateway.index, os.path.join(self._directory.path, "figures"))
             self._slot_table.clear(gateway.index)
             self._tell_soon()
-            gateway.forget()
+            self._gateways[gateway.index] = _Gateway(gateway.index, has_served=gateway.has_served)
 
     async def _spawn(self, control: int) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -295,12 +286,6 @@ class Host:
             gateway.send(messages.AdapterChanged(name, self._adapters.get(name, ""), -1))
         self._tell(gateway)
 
-    async def _converse(
-        self, gateway: _Gateway, process: asyncio.subprocess.Process, reader: asyncio.StreamReader
-    ) -> None:
-        """Exchange messages until the process ends, sends an invalid message, or is silent for too long."""
-        await until_one_ends(self._listen(gateway, reader), self._watch(gateway), process.wait())
-
     async def _listen(self, gateway: _Gateway, reader: asyncio.StreamReader) -> None:
         while (message := await messages.read(reader)) is not None:
             self._take(gateway, message)
@@ -318,14 +303,15 @@ class Host:
                 heard_at = gateway.heard_at
                 watchdog.sign_of_life()
             if watchdog.tick(clock()) and not self._is_stopping:
-                log_event(logger, logging.ERROR, "gateway_silent", gateway=gateway.index)
+                log_event("gateway_silent", logging.ERROR, gateway=gateway.index)
                 return
 
     def _take(self, gateway: _Gateway, message: messages.Message) -> None:
         if isinstance(message, messages.Report):
             gateway.heard_at = asyncio.get_running_loop().time()
             gateway.num_told, gateway.num_open = message.num_given, message.num_open
-            self._charge(gateway, message.charges)
+            for other in self._others(gateway):
+                other.untold += message.charges
             if self._slot_table.report(gateway.index, message.counts, message.num_answers) or message.charges:
                 self._tell_soon()
             self._start_accepting()
@@ -334,9 +320,8 @@ class Host:
         elif isinstance(message, messages.LoadModel):
             self.workers.load()
         elif isinstance(message, messages.VoicesChanged):
-            for other in self._gateways:
-                if other is not gateway:
-                    other.send(message)
+            for other in self._others(gateway):
+                other.send(message)
         elif isinstance(message, messages.AdapterChanged):
             self._adapter_changed(message)
         elif isinstance(message, messages.Serving):
@@ -355,10 +340,8 @@ class Host:
 
     # ---- what each holds -----------------------------------------------------------------------------------------
 
-    def _charge(self, gateway: _Gateway, charges: list[Charge]) -> None:
-        for other in self._gateways:
-            for charge in charges if other is not gateway else ():
-                other.untold[charge.tenant, charge.token, charge.max_chars_per_minute] += charge.num_chars
+    def _others(self, gateway: _Gateway) -> list[_Gateway]:
+        return [other for other in self._gateways if other is not gateway]
 
     def _tell_soon(self) -> None:
         if self._telling is None:
@@ -370,10 +353,10 @@ class Host:
             self._tell(gateway)
 
     def _tell(self, gateway: _Gateway) -> None:
-        charges, gateway.untold = gateway.untold, Counter()
+        charges, gateway.untold = gateway.untold, []
         gateway.send(
             messages.PeerNews(
-                [Charge(*owner, num_chars) for owner, num_chars in charges.items()],
+                charges,
                 self._slot_table.others(gateway.index),
                 self.workers.num_restarts,
                 self.workers.totals,

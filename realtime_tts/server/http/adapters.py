@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from http import HTTPStatus
 
 from fastapi import APIRouter, Request
@@ -11,9 +10,6 @@ from realtime_tts.contract import frames
 from realtime_tts.server.http import schemas
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyGateway, Owner, problems, read_body, takes
 from realtime_tts.server.logs import log_event
-
-logger = logging.getLogger(__name__)
-
 
 adapters = APIRouter(prefix="/v1/adapters", tags=["adapters"], dependencies=NEEDS_KEY, responses=problems())
 
@@ -34,7 +30,7 @@ async def load_adapter(request: Request, gateway: AnyGateway, client: Owner) -> 
     wanted = await read_body(request, schemas.AdapterName)
     await gateway.availability.load()
     loaded = await gateway.adapters.load_by_name(wanted.name)
-    log_event(logger, logging.INFO, "adapter_loaded", adapter=loaded.name, key=client.tenant or None)
+    log_event("adapter_loaded", adapter=loaded.name, key=client.tenant or None)
     return _described(loaded)
 
 
@@ -46,7 +42,7 @@ async def load_adapter(request: Request, gateway: AnyGateway, client: Owner) -> 
 )
 async def unload_adapter(gateway: AnyGateway, name: str, client: Owner) -> None:
     await gateway.adapters.unload_by_name(name)
-    log_event(logger, logging.INFO, "adapter_unloaded", adapter=name, key=client.tenant or None)
+    log_event("adapter_unloaded", adapter=name, key=client.tenant or None)
 
 
 def _described(adapter: frames.AdapterAdded) -> schemas.Adapter:

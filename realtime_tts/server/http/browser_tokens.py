@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from http import HTTPStatus
@@ -15,9 +14,6 @@ from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import schemas
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, problems, read_body, takes
 from realtime_tts.server.logs import log_event
-
-logger = logging.getLogger(__name__)
-
 
 tokens = APIRouter(prefix="/v1", tags=["operation"], dependencies=NEEDS_KEY, responses=problems())
 
@@ -54,7 +50,7 @@ def make_token(gateway: Gateway, client: Client, wanted: schemas.TokenRequest, r
         max_chars_per_minute=wanted.max_chars_per_minute,
     )
     token, expires_at = gateway.admission.authenticator.tokens.issue(holder, wanted.ttl_s, time.time())
-    log_event(logger, logging.INFO, "token_issued", key=client.tenant or None, token=holder.token, ttl_s=wanted.ttl_s)
+    log_event("token_issued", key=client.tenant or None, token=holder.token, ttl_s=wanted.ttl_s)
     response.headers["cache-control"] = "no-store"
     return schemas.Token(token=token, expires_at=expires_at)
 

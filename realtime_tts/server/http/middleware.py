@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import uuid
 
@@ -20,32 +19,21 @@ from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, Request
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _RESPONSE_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
-logger = logging.getLogger(__name__)
-
-
-class Turns:
-    """One turn in each iteration of the event loop.
-
-    Hundreds of requests may become due at once. Each takes a millisecond or two, and audio is due in between.
-    """
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-
-    async def next(self) -> None:
-        """Wait for the caller's turn; turns are given in order."""
-        async with self._lock:
-            await asyncio.sleep(0)
 
 
 class InTurns:
-    """ASGI middleware: requests and handshakes begin in turns. One whose client has gone meanwhile does not begin."""
+    """ASGI middleware: one request or handshake begins in each iteration of the event loop, in order.
+
+    Hundreds may become due at once. Each takes a millisecond or two, and audio is due in between. One whose client has
+    gone meanwhile does not begin.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app, self._turns = app, Turns()
+        self._app, self._turn = app, asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._turns.next()
+        async with self._turn:
+            await asyncio.sleep(0)
         socket: RequestProtocol | StreamProtocol | None = scope.get("extensions", {}).get(SOCKET_EXTENSION)
         if socket is None or not socket.is_lost:
             await self._app(scope, receive, send)
@@ -97,7 +85,7 @@ class Containment:
         except Exception as error:
             if scope["type"] == "lifespan":
                 raise
-            log_crash(logger, "request_crashed", error)
+            log_crash("request_crashed", error)
             answer = problem_response(InternalError("the request failed on our side"), scope)
             if not begun:
                 await answer(scope, receive, send)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -22,8 +21,6 @@ from starlette.types import Receive, Scope
 
 from realtime_tts.dialects.json_input import invalid
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError, Unauthorized
-
-logger = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 1
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
-import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator
@@ -30,9 +29,6 @@ from realtime_tts.speech.text_source import TextSource, check_whole, speak_text,
 from realtime_tts.text.pause_planner import PausePlanner
 from realtime_tts.text.planner import Segment
 from realtime_tts.text.skipped import describe_ignored, describe_skipped
-
-logger = logging.getLogger(__name__)
-
 
 # Assumed lead of a client that reads at once: too long for the engine to raise its priority, too short to park it
 # (`park_low_s` of the scheduler).
@@ -244,7 +240,7 @@ class HttpSpeech:
             metrics.ended(outcome.value, code=code)
             metrics.barge_ins.inc(outcome is Outcome.LEFT)
         figures = {"audio_ms": self._audio_ms, "ttfa_ms": self._ttfa_ms, "characters": num_chars}
-        log_event(logger, logging.INFO, "http_speech_ended", outcome=outcome.value, code=code, **figures)
+        log_event("http_speech_ended", outcome=outcome.value, code=code, **figures)
 
     def _tell_playback(self, now: float) -> None:
         if self._speaker is not None and self._audio_ms:

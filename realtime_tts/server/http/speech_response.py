@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import logging
 from collections.abc import Iterator
 
 from fastapi import Request
@@ -21,8 +20,6 @@ from realtime_tts.server.http.routes import read_bounded
 from realtime_tts.server.http.speech import HttpSpeech, Outcome, ignores_instructions
 from realtime_tts.server.logs import log_crash
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, RequestProtocol
-
-logger = logging.getLogger(__name__)
 
 _UNREAD_S = 30.0  # a client that reads nothing for this long is disconnected; a player first plays its buffer
 _BODY_BYTES_PER_CHAR = 12  # of JSON with every character escaped
@@ -52,11 +49,7 @@ class SpeechResponse(StreamingResponse):
         socket: RequestProtocol | None = scope.get("extensions", {}).get(SOCKET_EXTENSION)
         async with contextlib.AsyncExitStack() as stack:
             slot = await stack.enter_async_context(contextlib.AsyncExitStack())
-            try:
-                await slot.enter_async_context(admission.speech(self._client, len(speech.request.text), speech))
-            except RealtimeTTSError as error:
-                admission.note_refusal(error, self._client)
-                raise
+            await slot.enter_async_context(admission.speech(self._client, len(speech.request.text), speech))
             if socket is not None:
                 stack.enter_context(socket.streaming(speech.listens, _UNREAD_S))
             leaving = asyncio.create_task(_watch(receive, speech), name="watch client")
@@ -92,7 +85,7 @@ class SpeechResponse(StreamingResponse):
         except Exception as error:
             failure = error if isinstance(error, RealtimeTTSError) else InternalError("speaking failed")
             if failure is not error:
-                log_crash(logger, "speech_crashed", error)
+                log_crash("speech_crashed", error)
             speech.ended(Outcome.FAILED, failure)
             if not has_begun:
                 raise failure from (None if failure is error else error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import logging
 
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.metrics import Metrics, PlaybackEstimate
@@ -13,7 +12,6 @@ from realtime_tts.session.contexts import MAX_FINISHED
 
 _HEARD_SLACK_MS = 0.5  # a playback position this close to the end counts as the end
 _LOGGED = ("characters", "audio_ms", "ttfa_ms", "played_ms", "code")
-logger = logging.getLogger(__name__)
 _OUTCOMES = {messages.ContextDone: "done", messages.ContextCancelled: "cancelled", messages.ContextFailed: "failed"}
 
 
@@ -69,7 +67,7 @@ class SessionAccount:
             return
         outcome = _OUTCOMES[type(message)]
         figures = {name: getattr(message, name, None) for name in _LOGGED}
-        log_event(logger, logging.INFO, "context_ended", session=self._session_id, outcome=outcome, **figures)
+        log_event("context_ended", session=self._session_id, outcome=outcome, **figures)
         if isinstance(message, messages.ContextFailed):
             self._metrics.ended(outcome, code=message.code)
         elif isinstance(message, messages.ContextCancelled):

@@ -27,8 +27,6 @@ from realtime_tts.speech.speaker import Piece, Speaker
 if TYPE_CHECKING:
     from realtime_tts.server.gateway import Gateway
 
-logger = logging.getLogger(__name__)
-
 
 class MessageSink(Protocol):
     """The socket that a session is attached to."""
@@ -152,7 +150,8 @@ class LiveSession:
             for message in taken:
                 self._account.sent(message, now)
             self._perform_events(now)  # sent messages may start a timer or end a context
-            self._arm()
+            if not self._over:
+                self._arm_at(self.session.next_deadline())
         return taken
 
     @property
@@ -194,8 +193,8 @@ class LiveSession:
     def speech_failed(self, context_id: str, error: RealtimeTTSError) -> None:
         session_id = self.session.session_id
         if error.__cause__ is not None:
-            log_crash(logger, "speech_crashed", error.__cause__, session=session_id)
-        log_event(logger, logging.WARNING, "context_failed", session=session_id, code=error.code)
+            log_crash("speech_crashed", error.__cause__, session=session_id)
+        log_event("context_failed", logging.WARNING, session=session_id, code=error.code)
         with self._input() as now:
             self._contexts.failed(context_id, error, now)
 
@@ -244,12 +243,12 @@ class LiveSession:
             self._collapse(error)
 
     def _collapse(self, error: Exception) -> None:
-        log_crash(logger, "session_crashed", error, session=self.session.session_id)
+        log_crash("session_crashed", error, session=self.session.session_id)
         self.closing = self.closing or (INTERNAL_ERROR, InternalError.code)
         try:
             self.session.close(time.monotonic(), *self.closing, InternalError("something went wrong in the server"))
         except Exception as second:  # its contexts get no terminal messages, but the client gets its close
-            log_crash(logger, "session_crashed", second, session=self.session.session_id)
+            log_crash("session_crashed", second, session=self.session.session_id)
         self._end()
         if self._sink is not None:
             self._sink.wake()
@@ -269,7 +268,7 @@ class LiveSession:
         elif isinstance(event, messages.CloseSession):
             self.closing = (event.code, event.reason)
         elif isinstance(event, messages.Crashed):
-            log_crash(logger, "context_crashed", event.error, session=self.session.session_id)
+            log_crash("context_crashed", event.error, session=self.session.session_id)
         elif speech := self._speeches.get(event.context_id):
             if isinstance(event, messages.EndOfSegments):
                 speech.speaker.end()
@@ -310,9 +309,6 @@ class LiveSession:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
-    def _arm(self) -> None:
-        self._arm_at(None if self._over else self.session.next_deadline())
-
     def _arm_at(self, deadline: float | None) -> None:
         if self._timer is not None:
             if self._timer.when() == deadline:
@@ -330,7 +326,7 @@ class LiveSession:
         if self._over:
             return
         self._over = True
-        self._arm()
+        self._arm_at(None)
         for context_id in list(self._speeches):
             self._stop(context_id)
         if self._sink is None:

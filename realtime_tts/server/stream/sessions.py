@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import secrets
 import time
 from collections.abc import Iterator
@@ -23,8 +22,6 @@ from realtime_tts.session.settings import SessionConfig
 
 if TYPE_CHECKING:
     from realtime_tts.server.gateway import Gateway
-
-logger = logging.getLogger(__name__)
 
 
 class PendingSocket(Protocol):
@@ -87,7 +84,7 @@ class Sessions(dict[str, LiveSession]):
         self._gateway.metrics.sessions_total.inc()
         self._gateway.metrics.sessions.set(len(self))
         ids = {"session": session.session_id, "key": client.tenant or None, "token": client.token or None}
-        log_event(logger, logging.INFO, "session_opened", **ids)
+        log_event("session_opened", **ids)
         return live
 
     def find(self, session_id: str, client: Client) -> LiveSession | None:
@@ -115,7 +112,7 @@ class Sessions(dict[str, LiveSession]):
         self.pop(live.session.session_id, None)
         self._gateway.admission.slots.remove(live)
         self._gateway.metrics.sessions.set(len(self))
-        log_event(logger, logging.INFO, "session_closed", session=live.session.session_id)
+        log_event("session_closed", session=live.session.session_id)
 
     def _session_config(self, habits: Habits) -> SessionConfig:
         limits = self._config.limits

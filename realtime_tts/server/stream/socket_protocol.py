@@ -178,7 +178,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def shutdown(self) -> None:
         if self.handshake_complete and not self.close_sent:
             self.on_failing(GOING_AWAY, "draining")
-            self.close_now(GOING_AWAY, "draining")
+            self.close(GOING_AWAY, "draining")
         elif self._runs_app and not self.handshake_complete:
             self._is_ending = True  # the application answers; uvicorn's answer of 500 would be in its way
         else:
@@ -210,34 +210,22 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         )
         self.transport.write(b"".join(frame.serialize(mask=False) for frame in frames))
 
-    def close_now(self, code: int, reason: str) -> None:
-        """Send a close frame without waiting for buffered data; abort after `close_timeout_s` if not closed by then."""
-        self._send_close(code, reason)
-        self._tell_end()
-        self.abort_later()
-
-    def close_politely(self, code: int, reason: str) -> None:
-        """Close like `close_now`, but give the peer time to answer.
+    def close(self, code: int, reason: str) -> None:
+        """Send a close frame without waiting for buffered data, and give the peer `close_timeout_s` to answer.
 
         Unread data of the peer would reset a closed connection, and the peer would not get the last messages.
         """
-        if self._send_close(code, reason):
+        if not self.close_sent and self.handshake_complete and not self.transport.is_closing():
+            self.conn.send_close(code, reason)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.close_sent = True
+            self.stop_keepalive()
+            if self.read_paused:
+                self.read_paused = False
+                self.transport.resume_reading()
             self.close_timer = self.loop.call_later(self.close_timeout_s, self.transport.close)
         self._tell_end()
         self.abort_later()
-
-    def _send_close(self, code: int, reason: str) -> bool:
-        """Send a close frame. Return False if none can be sent any more."""
-        if self.close_sent or not self.handshake_complete or self.transport.is_closing():
-            return False
-        self.conn.send_close(code, reason)
-        self.transport.write(b"".join(self.conn.data_to_send()))
-        self.close_sent = True
-        self.stop_keepalive()
-        if self.read_paused:
-            self.read_paused = False
-            self.transport.resume_reading()
-        return True
 
     def abort_later(self) -> None:
         if self._abort_timer is None:

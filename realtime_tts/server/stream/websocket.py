@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -33,8 +32,6 @@ from realtime_tts.server.stream.live_session import LiveSession
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, StreamProtocol
 from realtime_tts.session import messages
 from realtime_tts.session.connection import GOING_AWAY, INTERNAL_ERROR, POLICY_VIOLATION, TRY_AGAIN_LATER
-
-logger = logging.getLogger(__name__)
 
 # 1005: the peer's close frame had no code, which is how browsers close a socket by default.
 _CLEAN_CODES = frozenset({1000, 1001, 1005})
@@ -68,11 +65,11 @@ async def serve_stream(
         try:
             dialect = make_dialect()
             subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
-            resumed = gateway.sessions.find(resume, client)
-            slot = await stack.enter_async_context(gateway.admission.slot(client, resumed=resumed, replaces=True))
         except RealtimeTTSError as error:
             gateway.admission.note_refusal(error, client)
             raise
+        resumed = gateway.sessions.find(resume, client)
+        slot = await stack.enter_async_context(gateway.admission.slot(client, resumed=resumed, replaces=True))
         answered = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
         await websocket.accept(subprotocol, answered)
         await Connection(websocket, gateway, slot, dialect).run()
@@ -110,8 +107,8 @@ class Connection:
         try:
             code = await self._read()
         except Exception as error:
-            log_crash(logger, "socket_crashed", error)
-            self._close_now(INTERNAL_ERROR, InternalError.code)
+            log_crash("socket_crashed", error)
+            self._close(INTERNAL_ERROR, InternalError.code)
         finally:
             self._over = True
             if self._live is not None:
@@ -125,17 +122,17 @@ class Connection:
         if not self._can_write and self._live is not None and self._live.closing is not None:
             # The socket may never take messages again.
             self._log_close(*self._live.closing)
-            self._close_now(*self._live.closing)
+            self._close(*self._live.closing)
             return False
         self._write_soon()
         return self._takes_frames
 
     def supersede(self) -> None:
         self._live = None
-        self._close_now(POLICY_VIOLATION, "resumed_elsewhere")
+        self._close(POLICY_VIOLATION, "resumed_elsewhere")
 
     def go_away(self) -> None:
-        self._close_now(GOING_AWAY, "draining")
+        self._close(GOING_AWAY, "draining")
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
@@ -155,7 +152,7 @@ class Connection:
                 except Draining:  # the frame needed a new session
                     self.go_away()
                 except RealtimeTTSError as error:  # the session was refused
-                    self._close_now(TRY_AGAIN_LATER, error.code)
+                    self._close(TRY_AGAIN_LATER, error.code)
             if time.monotonic() > slice_end:
                 await asyncio.sleep(0)
                 slice_end = time.monotonic() + _READ_SLICE_S
@@ -167,7 +164,7 @@ class Connection:
                 timeout_s = self._gateway.sessions.idle_timeout_s(self._dialect.habits)
                 return await asyncio.wait_for(self._websocket.receive(), timeout_s)
         except TimeoutError:
-            self._close_now(1000, "idle_timeout")
+            self._close(1000, "idle_timeout")
             return {"type": "websocket.disconnect", "code": 1000}
 
     async def _take(self, frame: str | bytes) -> None:
@@ -177,7 +174,7 @@ class Connection:
             self._session().reject(error)
             return
         except Exception as error:
-            log_crash(logger, "parser_crashed", error)
+            log_crash("parser_crashed", error)
             self._session().reject(InternalError("the message cannot be read"))
             return
         for message in parsed:
@@ -235,10 +232,10 @@ class Connection:
             if live.closing is not None and self._takes_frames:  # else once the peer has taken the data written before
                 self._over = True
                 self._log_close(*live.closing)
-                self._socket.close_politely(*live.closing)
+                self._socket.close(*live.closing)
         except Exception as error:
-            log_crash(logger, "socket_crashed", error)
-            self._close_now(INTERNAL_ERROR, InternalError.code)
+            log_crash("socket_crashed", error)
+            self._close(INTERNAL_ERROR, InternalError.code)
 
     def _write_batch(self, live: LiveSession) -> bool:
         """Write a batch. Return False if there was nothing to write, or if nothing can be written."""
@@ -267,7 +264,7 @@ class Connection:
     def _on_failing(self, code: int, reason: str) -> None:
         """End the contexts, and tell the client while frames can still be written: the socket is about to close."""
         self._over = True
-        log_event(logger, logging.INFO, "socket_closed", code=code)
+        log_event("socket_closed", code=code)
         if self._live is None:
             return
         # A shutdown is not the client's fault.
@@ -279,13 +276,13 @@ class Connection:
             pass
 
     def _log_close(self, code: int, reason: str) -> None:
-        log_event(logger, logging.INFO, "socket_closed", code=code, reason=reason)
+        log_event("socket_closed", code=code, reason=reason)
         if reason == "slow_consumer":
             self._gateway.metrics.slow_consumers.inc()
 
-    def _close_now(self, code: int, reason: str) -> None:
+    def _close(self, code: int, reason: str) -> None:
         self._over = True
-        self._socket.close_now(code, reason)
+        self._socket.close(code, reason)
 
     def _on_writable(self, writable: bool) -> None:
         self._can_write = writable

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hashlib
-import logging
 import time
 from collections.abc import Sequence
 
@@ -25,21 +23,14 @@ from realtime_tts.speech.sample import speak_sample
 from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord
 from realtime_tts.speech.voices import VoiceLabels
 
-logger = logging.getLogger(__name__)
-
 MIN_TTL_S, MAX_TTL_S = 10.0, 86_400.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class MadeVoice:
-    """A new voice, and remarks about its recordings."""
-
-    record: VoiceRecord
-    remarks: Sequence[RecordingRemark] = ()
+MadeVoice = tuple[VoiceRecord, Sequence[RecordingRemark]]
 
 
 async def make_voice(gateway: Gateway, client: Client, wanted: VoiceRequest) -> MadeVoice:
-    """Create a voice, after waiting for a slot: the number that are made at once is limited.
+    """Return a new voice and remarks about its recordings, after waiting for a slot: only some are made at once.
 
     Raises:
         Forbidden, TooManyVoices, VoiceExists, InvalidRequest: the request cannot be fulfilled.
@@ -50,13 +41,15 @@ async def make_voice(gateway: Gateway, client: Client, wanted: VoiceRequest) -> 
     await gateway.availability.load()
     labels = _labels(wanted)
     async with gateway.voice_making.turn(client.tenant):
-        gateway.voices.check_room(client.tenant, _limit(gateway), wanted.ttl_s is not None)
+        gateway.voices.check_room(
+            client.tenant, gateway.settings.server.voices.max_voices_per_tenant, wanted.ttl_s is not None
+        )
         if wanted.has_recordings:
             made = await _clone(gateway, client, wanted, labels)
         else:
             made = await _design(gateway, client, wanted, labels)
     kind = "voice_added" if labels is not None else "voice_lent"
-    log_event(logger, logging.INFO, kind, voice=made.record.voice_id, key=client.tenant or None)
+    log_event(kind, voice=made[0].voice_id, key=client.tenant or None)
     return made
 
 
@@ -82,10 +75,6 @@ def _labels(wanted: VoiceRequest) -> VoiceLabels | None:
     return None
 
 
-def _limit(gateway: Gateway) -> int:
-    return gateway.settings.server.voices.max_voices_per_tenant
-
-
 async def _clone(gateway: Gateway, client: Client, wanted: VoiceRequest, labels: VoiceLabels | None) -> MadeVoice:
     if wanted.instructions:
         raise InvalidRequest("a voice is made of recordings or of a description, not of both", field="instructions")
@@ -98,10 +87,15 @@ async def _clone(gateway: Gateway, client: Client, wanted: VoiceRequest, labels:
     else:
         recordings, remarks = await _check_recordings(wanted)
     record = await gateway.voices.add(
-        labels, recordings, client.tenant, consent=consent, ttl_s=wanted.ttl_s, limit=_limit(gateway)
+        labels,
+        recordings,
+        client.tenant,
+        consent=consent,
+        ttl_s=wanted.ttl_s,
+        limit=gateway.settings.server.voices.max_voices_per_tenant,
     )
     gateway.voice_making.remember(content, record.voice_id, remarks)
-    return MadeVoice(record, remarks)
+    return record, remarks
 
 
 def _hashes(tenant: str, wanted: VoiceRequest) -> tuple[str, str]:
@@ -175,6 +169,11 @@ async def _design(gateway: Gateway, client: Client, wanted: VoiceRequest, labels
     pcm, rate_hz = await speak_sample(gateway.engine, defaults, settings, client.tenant)
     recordings = VoiceRecordings(reference=(np.frombuffer(pcm, "<i2"), rate_hz))
     record = await gateway.voices.add(
-        labels, recordings, client.tenant, instructions=wanted.instructions, ttl_s=wanted.ttl_s, limit=_limit(gateway)
+        labels,
+        recordings,
+        client.tenant,
+        instructions=wanted.instructions,
+        ttl_s=wanted.ttl_s,
+        limit=gateway.settings.server.voices.max_voices_per_tenant,
     )
-    return MadeVoice(record)
+    return record, ()

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+from collections.abc import Coroutine
 from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
 
 from realtime_tts.audio.containers import wav_header
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.dialects.voice_request import VoiceRequest
-from realtime_tts.errors import InvalidRequest, LimitExceeded, Overloaded, VoiceNotFound
+from realtime_tts.errors import InvalidRequest, VoiceNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import schemas
 from realtime_tts.server.http.catalogue import added_voice
+from realtime_tts.server.http.problems import until_gone
 from realtime_tts.server.http.routes import (
     NEEDS_KEY,
     AnyClient,
@@ -35,8 +37,6 @@ from realtime_tts.server.voices.cloning import make_voice, relabel
 from realtime_tts.server.voices.forms import read_voice_form, takes_form, upload_place
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.sample import sentence_of
-
-logger = logging.getLogger(__name__)
 
 _FILES = ("reference", "prompt")
 _FIELDS = (
@@ -71,9 +71,9 @@ async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> 
         form = await read_voice_form(request, _FIELDS, _FILES)
         ttl_s = _seconds(form.field("ttl_s"))
         wanted = VoiceRequest.of_form(form.fields, form.files_of("reference"), form.file("prompt"), ttl_s)
-        made = await make_voice(gateway, client, wanted)
-    about = added_voice(made.record).model_dump(exclude_unset=True)
-    return schemas.NewVoice(**about, warnings=list(made.remarks))
+        record, remarks = await make_voice(gateway, client, wanted)
+    about = added_voice(record).model_dump(exclude_unset=True)
+    return schemas.NewVoice(**about, warnings=list(remarks))
 
 
 @voices.get("/{voice_id}", summary="A voice", response_model_exclude_unset=True)
@@ -106,7 +106,7 @@ async def change_voice(request: Request, voice_id: str, gateway: AnyGateway, cli
 )
 async def delete_voice(voice_id: str, gateway: AnyGateway, client: Owner) -> None:
     await gateway.voices.delete(voice_id, client.tenant)
-    log_event(logger, logging.INFO, "voice_deleted", key=client.tenant or None)
+    log_event("voice_deleted", key=client.tenant or None)
 
 
 @voices.get(
@@ -122,22 +122,24 @@ async def preview_voice(request: Request, voice_id: str, gateway: AnyGateway, cl
     choices = Choices(voice_id, params=SpeechParams(seed=0, mode="clause"))
     settings = defaults.resolve(Choices(), choices, tenant=client.tenant, only_voices=client.voices)
     engine_id = gateway.voices.engine_id(settings.voice, client.tenant)
-    if (wav := gateway.previews.get(engine_id)) is None:
-        wav = await _load_or_speak(request, gateway, settings, engine_id, client)
+    # Made once for all requests that wait for it; the first one has the slot and is charged.
+    async with gateway.preview_locks.setdefault(engine_id, asyncio.Lock()):
+        if (wav := gateway.previews.get(engine_id)) is None:
+            wav = await _until_gone(request, _make_preview(gateway, settings, engine_id, client))
     return Response(wav, media_type="audio/wav", headers={"cache-control": "private, max-age=300"})
 
 
-async def _load_or_speak(
-    request: Request, gateway: Gateway, settings: ContextSettings, engine_id: str, client: Client
-) -> bytes:
-    """Return the preview, made once for all requests that wait for it; the first one has the slot and is charged."""
+async def _until_gone(request: Request, work: Coroutine[None, None, bytes]) -> bytes:
+    """Return the result of the work. Raises ClientDisconnect if the client disconnects first; the work is cancelled."""
+    making, leaving = asyncio.create_task(work), asyncio.create_task(until_gone(request.receive))
     try:
-        return await gateway.making_previews.result(
-            engine_id, lambda: _make_preview(gateway, settings, engine_id, client), request.receive
-        )
-    except (Overloaded, LimitExceeded) as error:
-        gateway.admission.note_refusal(error, client)
-        raise
+        await asyncio.wait([making, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if not making.done():
+            raise ClientDisconnect
+        return making.result()
+    finally:
+        making.cancel()
+        leaving.cancel()
 
 
 async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: str, client: Client) -> bytes:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from realtime_tts.config import LimitsConfig
 from realtime_tts.errors import RateLimited
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.quota import Quotas, fair_share
@@ -20,7 +21,9 @@ A, B, C = (Client(name) for name in "abc")
 
 
 def quotas(num_keys: int = 3, fair_from: float = 0.75, **limits: int) -> Quotas:
-    return Quotas(num_keys, limits.get("sessions", 0), limits.get("chars", 0), fair_from)
+    sessions, chars = limits.get("sessions", 0), limits.get("chars", 0)
+    config = LimitsConfig(max_sessions_per_tenant=sessions, max_chars_per_minute=chars, fair_share_from=fair_from)
+    return Quotas(config, num_keys)
 
 
 def text(num_chars: int) -> Text:

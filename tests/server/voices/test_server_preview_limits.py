@@ -8,89 +8,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import httpx
 import pytest
 from gateway_harness import GatewayHarness
-from starlette.requests import ClientDisconnect
 from stream_client import open_stream
 
 from realtime_tts.server.admission.auth import create_key
-from realtime_tts.server.voices.shared_job import SharedJobs
 from realtime_tts.speech.sample import sentence_of
 
 MakeGateway = Callable[..., GatewayHarness]
 PREVIEW = "/v1/voices/slt/preview"
-
-
-# ---- work that is shared ---------------------------------------------------------------------------------------------
-
-
-class Client:
-    """A request whose client may go."""
-
-    def __init__(self) -> None:
-        self._messages: asyncio.Queue[dict[str, str]] = asyncio.Queue()
-        self._messages.put_nowait({"type": "http.request"})
-
-    async def receive(self) -> dict[str, str]:
-        return await self._messages.get()
-
-    def go(self) -> None:
-        self._messages.put_nowait({"type": "http.disconnect"})
-
-
-class Work:
-    def __init__(self) -> None:
-        self.num_begun = self.num_cancelled = 0
-        self.may_end = asyncio.Event()
-
-    async def __call__(self) -> int:
-        self.num_begun += 1
-        try:
-            await self.may_end.wait()
-        except asyncio.CancelledError:
-            self.num_cancelled += 1
-            raise
-        return self.num_begun
-
-
-async def settled() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
-async def test_work_is_done_once_for_all_that_ask_meanwhile() -> None:
-    shared, work = SharedJobs[int](), Work()
-    asking = [asyncio.create_task(shared.result("a", work, Client().receive)) for _ in range(3)]
-    await settled()
-    work.may_end.set()
-    assert await asyncio.gather(*asking) == [1, 1, 1]
-    assert await shared.result("a", work, Client().receive) == 2
-
-
-async def test_work_ends_with_its_last_client() -> None:
-    shared, work, clients = SharedJobs[int](), Work(), [Client(), Client()]
-    asking = [asyncio.create_task(shared.result("a", work, client.receive)) for client in clients]
-    await settled()
-    clients[0].go()
-    await settled()
-    assert work.num_cancelled == 0
-    clients[1].go()
-    assert [type(error) for error in await asyncio.gather(*asking, return_exceptions=True)] == [ClientDisconnect] * 2
-    await settled()
-    assert (work.num_begun, work.num_cancelled) == (1, 1)
-    work.may_end.set()
-    assert await shared.result("a", work, Client().receive) == 2, "one that asks later is not given what was cancelled"
-
-
-async def test_what_the_work_raises_is_raised_for_all() -> None:
-    async def fail() -> int:
-        await asyncio.sleep(0)
-        raise ValueError
-
-    shared = SharedJobs[int]()
-    asking = [asyncio.create_task(shared.result("a", fail, Client().receive)) for _ in range(2)]
-    assert [type(error) for error in await asyncio.gather(*asking, return_exceptions=True)] == [ValueError] * 2
-
-
-# ---- the gateway -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -126,14 +50,33 @@ async def test_many_that_ask_for_a_preview_are_one_request_at_the_engine_which_e
 ) -> None:
     client, baseline = http(slow), slow.usage()
     asking = [asyncio.create_task(client.get(PREVIEW)) for _ in range(20)]
-    while slow.call(lambda: [job.num_clients for job in slow.gateway.making_previews._jobs.values()]) != [20]:
-        await asyncio.sleep(0.01)
     await until_speaking(slow)
+    await asyncio.sleep(0.2)  # for all to arrive
     assert slow.call(lambda: slow.gateway.admission.num_speeches) == 1
     for task in asking:
         task.cancel()
     await asyncio.gather(*asking, return_exceptions=True)
     assert slow.settle(baseline) == baseline
+
+
+async def test_a_preview_is_made_for_those_that_wait_when_the_first_client_leaves(
+    slow: GatewayHarness, http: Callable[..., httpx.AsyncClient]
+) -> None:
+    def requests() -> list[str]:
+        return slow.call(lambda: [name for worker in slow.gateway.engine.workers for name in worker.requests])
+
+    first = asyncio.create_task(http(slow).get(PREVIEW))
+    await until_speaking(slow)
+    made_first = requests()
+    waiting = asyncio.create_task(http(slow).get(PREVIEW))
+    await asyncio.sleep(0.1)
+    assert requests() == made_first
+    first.cancel()
+    while not requests() or requests() == made_first:
+        await asyncio.sleep(0.01)
+    assert slow.call(lambda: slow.gateway.admission.num_speeches) == 1
+    waiting.cancel()
+    await asyncio.gather(first, waiting, return_exceptions=True)
 
 
 async def test_a_preview_takes_a_place_of_its_token_and_its_key(
