@@ -14,7 +14,7 @@ from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams
 from realtime_tts.dialects.base import KeyPlaces
 from realtime_tts.dialects.json_input import Body, dump_json, load_object, read_params
-from realtime_tts.dialects.speech_request import SpeechRequest, unknown_field_notices
+from realtime_tts.dialects.speech_request import Chunk, Rendering, SpeechRequest, Total, unknown_field_notices
 from realtime_tts.dialects.voice_request import InlineVoice, VoiceRequest
 from realtime_tts.errors import (
     Forbidden,
@@ -159,18 +159,21 @@ def _error_type(error: RealtimeTTSError) -> str:
     return "server_error" if error.http_status >= 500 else "invalid_request_error"
 
 
-def audio_event(audio: bytes) -> bytes:
-    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(audio).decode()})
+class Events(Rendering):
+    """Server-sent events. Usage is in this server's units: characters in, the model's patches of audio out."""
 
+    content_type = EVENT_STREAM
 
-def done_event(num_chars: int, num_patches: int) -> bytes:
-    """Return the last event. Usage is in this server's units: characters in, the model's patches of audio out."""
-    usage = {"input_tokens": num_chars, "output_tokens": num_patches, "total_tokens": num_chars + num_patches}
-    return _event({"type": "speech.audio.done", "usage": usage})
+    def chunk(self, chunk: Chunk) -> bytes:
+        audio = base64.b64encode(chunk.data).decode()
+        return _event({"type": "speech.audio.delta", "audio": audio}) if audio else b""
 
+    def end(self, total: Total) -> bytes:
+        counts = {"input_tokens": total.characters, "output_tokens": total.patches}
+        return _event({"type": "speech.audio.done", "usage": {**counts, "total_tokens": sum(counts.values())}})
 
-def error_event(error: RealtimeTTSError) -> bytes:
-    return _event({"type": "error", **problem(error)[1]})
+    def error(self, error: RealtimeTTSError) -> bytes:
+        return _event({"type": "error", **problem(error)[1]})
 
 
 def _event(content: Mapping[str, object]) -> bytes:

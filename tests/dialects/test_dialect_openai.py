@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.dialects import openai
+from realtime_tts.dialects.speech_request import Chunk, Total
 from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import (
     Forbidden,
@@ -136,11 +137,11 @@ def data_of(event: bytes) -> dict[str, Any]:
 
 
 def test_events() -> None:
-    event = data_of(openai.audio_event(b"\0\1\2"))
+    event = data_of(openai.Events().chunk(Chunk(b"\0\1\2", (), 0.0)))
     assert (event["type"], base64.b64decode(event["audio"])) == ("speech.audio.delta", b"\0\1\2")
     usage = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7}
-    assert data_of(openai.done_event(5, 2)) == {"type": "speech.audio.done", "usage": usage}
-    failed = data_of(openai.error_event(Overloaded("line\nbreak")))
+    assert data_of(openai.Events().end(Total(5, 0.0, 2))) == {"type": "speech.audio.done", "usage": usage}
+    failed = data_of(openai.Events().error(Overloaded("line\nbreak")))
     assert (failed["type"], failed["error"]["code"]) == ("error", "overloaded")
 
 
@@ -167,7 +168,7 @@ def test_any_body_is_a_request_or_an_error(body: bytes) -> None:
         status, content = openai.problem(error)
         assert status == 400
         json.dumps(content).encode()
-        openai.error_event(error)
+        openai.Events().error(error)
     else:
         assert wanted.speech.text.strip()
         wanted.speech.text.encode()

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 from fastapi import FastAPI, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
-# The package has Swagger UI's files; its code is not imported.
-_ASSETS_PACKAGE = "fastapi_offline"
 # URLs are relative, so that the page works behind a proxy that adds a path prefix.
 _PAGE = """\
 <!doctype html>
@@ -57,11 +52,5 @@ def mount_docs(app: FastAPI) -> None:
     def schema() -> JSONResponse:  # in a thread: the first call takes 50 ms
         return JSONResponse(app.openapi())
 
-    app.mount("/docs/assets", StaticFiles(directory=_assets_directory()), name="docs assets")
-
-
-def _assets_directory() -> Path:
-    spec = importlib.util.find_spec(_ASSETS_PACKAGE)
-    assert spec is not None, "a dependency of this package"
-    assert spec.origin is not None, "it is a regular package"
-    return Path(spec.origin).parent / "static"
+    # The package has Swagger UI's files; its code is not imported.
+    app.mount("/docs/assets", StaticFiles(packages=[("fastapi_offline", "static")]), name="docs assets")

@@ -12,9 +12,8 @@ from pydantic import BaseModel
 
 from realtime_tts import __version__
 from realtime_tts.dialects import openai
-from realtime_tts.dialects.speech_request import Chunk, Rendering, Total
 from realtime_tts.dialects.voice_request import VoiceRequest
-from realtime_tts.errors import ModelNotFound, RealtimeTTSError
+from realtime_tts.errors import ModelNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, is_form, problems
@@ -62,21 +61,6 @@ router = DialectRouter(openai.problem, openai.KEYS)
 _http = APIRouter(prefix="/v1", tags=["OpenAI"], dependencies=NEEDS_KEY, responses=problems(model=openai.OpenAIError))
 
 
-class _Events(Rendering):
-    """Server-sent events."""
-
-    content_type = openai.EVENT_STREAM
-
-    def chunk(self, chunk: Chunk) -> bytes:
-        return openai.audio_event(chunk.data) if chunk.data else b""
-
-    def end(self, total: Total) -> bytes:
-        return openai.done_event(total.characters, total.patches)
-
-    def error(self, error: RealtimeTTSError) -> bytes:
-        return openai.error_event(error)
-
-
 @_http.post(
     "/audio/speech",
     summary="Speak a text",
@@ -87,7 +71,7 @@ class _Events(Rendering):
 async def create_speech(request: Request, gateway: AnyGateway, client: AnyClient) -> Response:
     gateway.availability.check()
     wanted = await read_request(request, gateway, client)
-    return await speech_response(gateway, client, wanted.speech, _Events() if wanted.as_events else None)
+    return await speech_response(gateway, client, wanted.speech, openai.Events() if wanted.as_events else None)
 
 
 async def read_request(request: Request, gateway: Gateway, client: Client) -> openai.OpenAIRequest:
@@ -103,7 +87,8 @@ async def read_request(request: Request, gateway: Gateway, client: Client) -> op
             gateway.admission.check(client)
             await upload.enter_async_context(upload_place(request, gateway.voice_making, client.tenant))
         if is_form(request):
-            wanted = _parse_form(await _read_form(request, gateway))
+            max_chars = gateway.settings.server.limits.max_text_chars
+            wanted = _parse_form(await read_voice_form(request, _FORM_FIELDS, _FORM_FILES, max_field_chars=max_chars))
         elif is_large:
             wanted = openai.parse_request(await read_recordings_body(request, gateway))
         else:
@@ -112,11 +97,6 @@ async def read_request(request: Request, gateway: Gateway, client: Client) -> op
             return wanted
         record, _ = await make_voice(gateway, client, own_voice)
         return dataclasses.replace(wanted, speech=dataclasses.replace(wanted.speech, voice=record.voice_id))
-
-
-async def _read_form(request: Request, gateway: Gateway) -> VoiceForm:
-    max_chars = gateway.settings.server.limits.max_text_chars
-    return await read_voice_form(request, _FORM_FIELDS, _FORM_FILES, max_field_chars=max_chars)
 
 
 def _parse_form(form: VoiceForm) -> openai.OpenAIRequest:
