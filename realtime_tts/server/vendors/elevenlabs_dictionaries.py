@@ -64,7 +64,7 @@ async def add_from_rules(request: Request, gateway: AnyGateway, client: Owner) -
     openapi_extra=takes_form(_FIELDS, ("file",)),
 )
 async def add_from_file(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
-    async with gateway.voice_making.upload(client.tenant):
+    async with gateway.voice_making.uploads.place(client.tenant):
         form = await read_voice_form(request, _FIELDS, ("file",), ignores_others=True)
     content = form.file("file")
     if len(content) > _MAX_BODY_BYTES:

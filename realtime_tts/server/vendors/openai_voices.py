@@ -109,7 +109,7 @@ async def create_consent(request: Request, gateway: AnyGateway, client: Owner) -
         recording = form.file("recording")
         if not recording:
             raise InvalidRequest("recording is missing", field="recording")
-        async with gateway.voice_making.turn(client.tenant):
+        async with gateway.voice_making.turns.place(client.tenant):
             await check_recording((recording,), "recording")
         digest = hashlib.sha256(recording).hexdigest()
         made = await gateway.consents.add(form.field("name"), form.field("language"), digest, client.tenant)

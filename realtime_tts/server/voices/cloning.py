@@ -40,7 +40,7 @@ async def make_voice(gateway: Gateway, client: Client, wanted: VoiceRequest) -> 
     client.check_owner()
     await gateway.availability.load()
     labels = _labels(wanted)
-    async with gateway.voice_making.turn(client.tenant):
+    async with gateway.voice_making.turns.place(client.tenant):
         gateway.voices.check_room(
             client.tenant, gateway.settings.server.voices.max_voices_per_tenant, wanted.ttl_s is not None
         )
@@ -94,7 +94,7 @@ async def _clone(gateway: Gateway, client: Client, wanted: VoiceRequest, labels:
         ttl_s=wanted.ttl_s,
         limit=gateway.settings.server.voices.max_voices_per_tenant,
     )
-    gateway.voice_making.remember(content, record.voice_id, remarks)
+    gateway.voice_making.made[content] = record.voice_id, remarks
     return record, remarks
 
 
@@ -107,7 +107,7 @@ def _hashes(tenant: str, wanted: VoiceRequest) -> tuple[str, str]:
 
 
 def _made_before(gateway: Gateway, content: str) -> tuple[Latents, Sequence[RecordingRemark]] | None:
-    if (made := gateway.voice_making.made_of(content)) is None:
+    if (made := gateway.voice_making.made.get(content)) is None:
         return None
     voice_id, remarks = made
     record = gateway.voices.by_id(voice_id)

@@ -58,7 +58,7 @@ async def upload_place(request: Request, making: VoiceMaking, tenant: str) -> As
     connection = request.scope.get("extensions", {}).get(SOCKET_EXTENSION)
     async with contextlib.AsyncExitStack() as place:
         with connection.waiting() if connection is not None else contextlib.nullcontext():
-            await place.enter_async_context(making.upload(tenant))
+            await place.enter_async_context(making.uploads.place(tenant))
         yield
 
 

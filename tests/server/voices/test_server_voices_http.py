@@ -444,12 +444,12 @@ async def test_the_limit_on_a_requests_arrival_does_not_run_while_an_upload_wait
     may_leave = asyncio.Event()
 
     async def hold(tenant: str) -> None:
-        async with making.upload(tenant):
+        async with making.uploads.place(tenant):
             await may_leave.wait()
 
     holding = gateway.call(lambda: [asyncio.create_task(hold(tenant)) for tenant in "aabb"])
     uploading = asyncio.create_task(asyncio.to_thread(create, clients(gateway), "mine", recording))
-    await until(lambda: len(making._uploads._waiting) == 1, 30)
+    await until(lambda: len(making.uploads._waiting) == 1, 30)
     assert gateway.call(lambda: {each._request_timer for each in connections}) == {None}
     gateway.call(may_leave.set)
     assert (await uploading).status_code == 201
@@ -462,7 +462,7 @@ async def test_only_so_many_voices_are_made_at_once() -> None:
     async def make() -> str:
         nonlocal most, running
         try:
-            async with making.turn(""):
+            async with making.turns.place(""):
                 running += 1
                 most = max(most, running)
                 await asyncio.sleep(0.001)
