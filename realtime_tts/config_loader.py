@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from realtime_tts.config import ENV_PREFIX, Setting, Settings, build, settings_table
@@ -81,10 +81,11 @@ def _suggestion(name: str, table: Mapping[str, Setting]) -> str:
 
 
 def _convert(row: Setting, raw: Any, source: str) -> Any:
+    parse, kind = _TYPES[row.type]
     try:
-        value = _PARSERS[row.type](raw)
+        value = parse(raw)
     except (TypeError, ValueError, KeyError, OverflowError) as error:
-        raise ConfigError(f"{source}: {raw!r} is not {_TYPE_NAMES[row.type]}", field=row.name) from error
+        raise ConfigError(f"{source}: {raw!r} is not {kind}", field=row.name) from error
     if row.choices and not set(value if isinstance(value, tuple) else (value,)) <= set(row.choices):
         raise ConfigError(f"{source}: {raw!r} is none of {', '.join(row.choices)}", field=row.name)
     # Comparisons with NaN are false, so the valid case is tested.
@@ -142,19 +143,12 @@ def _parse_pairs(raw: Any) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-_PARSERS: dict[Any, Any] = {
-    str: _parse_str,
-    int: _parse_int,
-    float: _parse_float,
-    bool: _parse_bool,
-    tuple[str, ...]: _parse_strings,
-    tuple[tuple[str, str], ...]: _parse_pairs,
-}
-_TYPE_NAMES: dict[Any, str] = {
-    str: "text",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    tuple[str, ...]: "a list of text",
-    tuple[tuple[str, str], ...]: "a table of names",
+# By type: the parser, and the name of a value.
+_TYPES: dict[Any, tuple[Callable[[Any], Any], str]] = {
+    str: (_parse_str, "text"),
+    int: (_parse_int, "a whole number"),
+    float: (_parse_float, "a number"),
+    bool: (_parse_bool, "true or false"),
+    tuple[str, ...]: (_parse_strings, "a list of text"),
+    tuple[tuple[str, str], ...]: (_parse_pairs, "a table of names"),
 }

@@ -73,7 +73,7 @@ class Upkeep:
         while True:
             due = loop.time() + PROBE_EVERY_S
             await asyncio.sleep(PROBE_EVERY_S)
-            await self._gateway.encoders.run(_nothing)
+            await self._gateway.encoders.run(lambda: None)
             pace = lateness.pace
             lateness.observe(loop.time() - due, loop.time())
             self._gateway.metrics.lateness.set(lateness.typical_s)
@@ -115,7 +115,3 @@ class Upkeep:
     async def _follow_adapters(self) -> None:
         while True:
             await self._adapters.follow(*await self._adapter_changes.get())
-
-
-def _nothing() -> None:
-    """Work of a probe in a thread of the encoders."""

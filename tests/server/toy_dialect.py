@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from fastapi import WebSocket
 
 from realtime_tts.audio.codecs import AudioFormat
-from realtime_tts.dialects.base import Habits, KeyPlaces
+from realtime_tts.dialects.base import Dialect, Habits, KeyPlaces
 from realtime_tts.errors import InvalidMessage, RealtimeTTSError
 from realtime_tts.server.http.routes import AnyGateway
 from realtime_tts.server.stream.websocket import serve_stream
@@ -31,8 +31,7 @@ from realtime_tts.session.messages import (
 )
 
 
-class ToyDialect:
-    subprotocol = None
+class ToyDialect(Dialect):
     habits = Habits()
     welcome = ("hello",)
 
