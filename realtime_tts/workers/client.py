@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import logging
 from collections.abc import Callable, Sequence
 
@@ -33,17 +32,7 @@ from realtime_tts.workers.worker_view import WorkerView
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["EngineClient", "EngineState", "RequestStream"]
-
-
-class EngineState(enum.Enum):
-    """State of the engine. STARTING → READY ⇄ DOWN → DRAINING → CLOSED."""
-
-    STARTING = "starting"
-    READY = "ready"  # at least one worker takes contexts
-    DOWN = "down"  # none does; they are being respawned
-    DRAINING = "draining"
-    CLOSED = "closed"
+__all__ = ["EngineClient", "RequestStream"]
 
 
 class EngineClient:
@@ -62,8 +51,7 @@ class EngineClient:
         *,
         max_buffered_bytes: int = 8 * 1024 * 1024,
     ) -> None:
-        self.state = EngineState.STARTING
-        self.ready: frames.Ready | None = None
+        self.ready: frames.Ready | None = None  # the first worker's, once one was ready
         self.policy = ServingPolicy()  # the model's, once a worker was ready
         self.on_failed: Callable[[], None] = lambda: None  # called when an internal error has ended a task
         self._max_buffered_bytes = max_buffered_bytes
@@ -73,6 +61,7 @@ class EngineClient:
         self._context_workers: dict[str, WorkerView] = {}
         self._draft_workers: dict[str, WorkerView] = {}  # of contexts that have a draft and no request yet
         self._started: asyncio.Future[None] | None = None
+        self._is_closing = False
         self._has_loaded = asyncio.Event()  # or failed to
         self._is_loading = False  # until the first worker after the model was unloaded has the adapters
         self.keeper: Workers = WorkerPool(workers, config) if isinstance(workers, Sequence) else workers
@@ -100,22 +89,19 @@ class EngineClient:
 
     async def close(self) -> None:
         """Refuse new contexts and end the workers; running requests fail. Idempotent."""
-        if self.state is EngineState.CLOSED:
-            return
-        self.state = EngineState.DRAINING
+        self._is_closing = True
         await self.keeper.stop()
         for worker in self.workers:
             if worker.link is not None and not worker.link.is_ending:
                 self._unlink(worker)
         if self._links:
             await asyncio.wait(self._links)
-        self.state = EngineState.CLOSED
 
     @property
     def is_unloaded(self) -> bool:
         """True if the model is unloaded, or is being loaded again."""
         is_unloaded = self.keeper.is_unloaded or self._is_loading
-        return is_unloaded and self.state in (EngineState.READY, EngineState.DOWN)
+        return is_unloaded and self.ready is not None and not self._is_closing
 
     async def load(self, timeout_s: float) -> None:
         """Load the model if it is unloaded; return when a worker is ready or was lost, at the latest after
@@ -193,7 +179,7 @@ class EngineClient:
         return able
 
     def _ready_workers(self) -> list[WorkerView]:
-        if self.state in (EngineState.DRAINING, EngineState.CLOSED):
+        if self._is_closing:
             raise Draining("the engine is shutting down")
         if ready := [worker for worker in self.workers if worker.takes_contexts]:
             return ready
@@ -388,14 +374,9 @@ class EngineClient:
         self._settle()
 
     def _settle(self) -> None:
-        """Update the state between READY and DOWN: the number of ready workers may have changed."""
-        if self.state in (EngineState.STARTING, EngineState.READY, EngineState.DOWN):
-            if self.num_ready:
-                self.state = EngineState.READY
-            elif self.state is EngineState.READY:
-                self.state = EngineState.DOWN
-            if not self.is_unloaded:
-                self._has_loaded.set()
+        """Wake the callers of `load` if the model is no longer unloaded."""
+        if not self.is_unloaded:
+            self._has_loaded.set()
 
     def _worker_ended(self, name: str, error: RealtimeTTSError | None) -> None:
         """Handle the end of a worker's process. Give up starting once every worker has ended and none has been

@@ -31,7 +31,7 @@ from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.engine.worker import Worker, serve
 from realtime_tts.errors import AdapterError, AudioDecodeError, ConfigError, EngineError, EngineLost
 from realtime_tts.model.checkpoint import load_model
-from realtime_tts.workers.client import EngineClient, EngineState, RequestStream
+from realtime_tts.workers.client import EngineClient, RequestStream
 from realtime_tts.workers.supervisor import SupervisorConfig
 
 LONG = "this is a sentence of some length, which takes a while to speak."
@@ -183,7 +183,7 @@ async def test_a_worker_killed_or_stopped_in_mid_speech_is_replaced_and_speaks(
     assert failed.code == "engine_lost"
     with pytest.raises(EngineLost):
         speak(client, name="during")
-    await until(lambda: client.state is EngineState.READY, 60)
+    await until(lambda: client.num_ready, 60)
     after, done = await collect(speak(client, "hello there.", "after", voice="mine"))
     assert isinstance(done, frames.Done)
     assert np.abs(after.astype(int) - before).max() < 33  # 1e-3 of full scale
@@ -196,7 +196,7 @@ async def test_sigterm_has_a_worker_leave_when_its_contexts_are_closed_and_a_sec
     await anext(stream)
     (pid,) = worker_pids(client)
     os.kill(pid, signal.SIGTERM)
-    await until(lambda: client.state is EngineState.DOWN)
+    await until(lambda: client.num_ready == 0)
     with pytest.raises(EngineLost):
         speak(client, "hello", "new")
     client.extend(stream.request_id, LONG, final=True)
@@ -208,7 +208,7 @@ async def test_sigterm_has_a_worker_leave_when_its_contexts_are_closed_and_a_sec
     assert isinstance(done, frames.Done)
     assert worker_pids(client) == [pid]
     client.close_context("r")
-    await until(lambda: client.state is EngineState.READY, 60)
+    await until(lambda: client.num_ready, 60)
     assert worker_pids(client) != [pid]
     assert [report.losses for report in client.keeper.devices] == [0]
     await a_second_sigterm_waits_for_what_runs_alone(client)
@@ -221,12 +221,12 @@ async def a_second_sigterm_waits_for_what_runs_alone(client: EngineClient) -> No
     await anext(stream)
     (pid,) = worker_pids(client)
     os.kill(pid, signal.SIGTERM)
-    await until(lambda: client.state is EngineState.DOWN)
+    await until(lambda: client.num_ready == 0)
     os.kill(pid, signal.SIGTERM)
     _, done = await collect(stream)
     assert isinstance(done, frames.Done)
     assert done.finish_reason == "length"
-    await until(lambda: client.state is EngineState.READY, 60)
+    await until(lambda: client.num_ready, 60)
     assert worker_pids(client) != [pid]
 
 

@@ -14,7 +14,7 @@ from client_harness import Journal, MakeClient, collect, speak, until
 
 from realtime_tts.contract import frames
 from realtime_tts.workers import recovery
-from realtime_tts.workers.client import EngineClient, EngineState
+from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.recovery import DeviceState
 
@@ -77,7 +77,7 @@ async def test_a_device_that_loses_worker_after_worker_gets_nobody_until_one_has
     assert isinstance(messages[-1], frames.Failed)
     assert messages[-1].code == "engine_lost"
     assert states(client) == ["recovering", "serving"]
-    assert (client.num_ready, client.num_streams, client.state) == (1, 4, EngineState.READY)
+    assert (client.num_ready, client.num_streams) == (1, 4)
     for number in range(4):
         speak(client, "[never]", f"c{number}", f"r{number}")
         assert worker_of(client, f"c{number}") == 1
@@ -130,7 +130,7 @@ async def test_without_a_device_that_cannot_come_back_the_rest_serves_on(
     await until(lambda: supervisor.num_starts > 2, PATIENT_S)
     await until(lambda: states(client) == ["failed", "serving"], PATIENT_S)
     await until(lambda: client.num_streams == 5, PATIENT_S)
-    assert client.state is EngineState.READY
+    assert client.num_ready
     client.add_voice(frames.AddVoice("voice_new", 2, 0, 1, 1, payload=array("f", range(2)).tobytes()))
     await client.load_adapter(frames.AddAdapter("accent", str(tmp_path)))
     _, done = await collect(speak(client, "hello", voice="voice_new", adapter="accent"))
@@ -232,12 +232,12 @@ async def test_when_the_only_worker_leaves_new_contexts_can_be_tried_again(make_
     client = await make_client(1)
     await collect(speak(client, "first", "open", "a"))
     pool_of(client).replace_all()
-    await until(lambda: client.state is EngineState.DOWN, PATIENT_S)
+    await until(lambda: client.num_ready == 0, PATIENT_S)
     with pytest.raises(Exception, match="no engine worker") as caught:
         speak(client, "x", "new", "r")
     assert caught.value.retryable  # type: ignore[attr-defined]
     client.close_context("open")
-    await until(lambda: client.state is EngineState.READY, PATIENT_S)
+    await until(lambda: client.num_ready, PATIENT_S)
     await collect(speak(client, "x", "new", "r"))
 
 

@@ -23,7 +23,7 @@ from processes import supervisors, worker_pids
 
 from realtime_tts.contract import frames
 from realtime_tts.errors import EngineStartError
-from realtime_tts.workers.client import EngineClient, EngineState
+from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec
 
 SCRIPT = Path(__file__).resolve().parents[1] / "support" / "run_client.py"
@@ -63,7 +63,7 @@ async def test_a_respawn_that_cannot_be_made_is_tried_again(
         patch.setattr(name, fail_with(error))
         os.kill(worker_pids(client)[0], signal.SIGKILL)
         await until(lambda: attempts_logged(caplog, type(error).__name__) >= 3, PATIENT_S)
-        assert client.state is EngineState.DOWN
+        assert client.num_ready == 0
     await until(lambda: client.num_ready == 1, PATIENT_S)
     assert isinstance((await collect(speak(client, "again")))[1], frames.Done)
 
@@ -125,7 +125,7 @@ async def test_a_supervision_that_fails_for_good_is_heard_of_and_leaves_no_proce
     last = (await collect(stream))[1]
     assert isinstance(last, frames.Failed)
     assert last.code == "engine_lost"
-    assert client.state is EngineState.DOWN
+    assert client.num_ready == 0
     assert failures == [1]
     assert attempts_logged(caplog, "supervise fake-0") == 1
     assert "what a user sent" not in caplog.text

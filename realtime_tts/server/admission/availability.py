@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 from realtime_tts.errors import Draining, EngineLost, RealtimeTTSError
-from realtime_tts.workers.client import EngineClient, EngineState
+from realtime_tts.workers.client import EngineClient
 
 _LOAD_S = 9.0  # that clients wait for an unloaded model: many give up a handshake after ten
 
@@ -40,7 +40,7 @@ class Availability:
             raise Draining("the server is shutting down")
         if self.state is not GatewayState.RUNNING:
             raise self.start_error or EngineLost("the model is still being loaded")
-        if self._engine.state is not EngineState.READY and not self._engine.is_unloaded:
+        if not self._engine.num_ready and not self._engine.is_unloaded:
             raise EngineLost("no engine worker is ready; one is being started")
 
     async def load(self) -> None:
