@@ -76,7 +76,7 @@ class Gateway:
         self.admission = Admission(settings.server, engine, self.availability, self.peers, self.metrics)
         self.sessions = Sessions(self)
         self.peers.listener = self._upkeep = Upkeep(self)
-        self.started = asyncio.Event()  # RUNNING or FAILED
+        self.started = asyncio.Event()  # or has failed to start
         self.has_failed = False  # a required part has ended
         self.on_failed: Callable[[], None] = lambda: None
         engine.on_failed = self.fail
@@ -118,8 +118,8 @@ class Gateway:
             self.availability.start_error = EngineStartError(f"starting failed: {type(error).__name__}")
             self.availability.start_error.__cause__ = error
         settle_heap()  # blocks the event loop, before there are clients
-        if self.availability.state is GatewayState.STARTING:
-            self.availability.state = GatewayState.FAILED if self.availability.start_error else GatewayState.RUNNING
+        if self.availability.state is GatewayState.STARTING and self.availability.start_error is None:
+            self.availability.state = GatewayState.RUNNING
         self.started.set()
         if ready := self.engine.ready:
             seconds = time.monotonic() - begun

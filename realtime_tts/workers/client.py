@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from realtime_tts.contract import frames
@@ -163,7 +164,8 @@ class EngineClient:
     def _place(self, request: frames.Generate) -> WorkerView:
         """Return the worker for a new context, which stays there."""
         keys, now = frames.prefix_keys(request), asyncio.get_running_loop().time()
-        able = [(worker.candidate(keys, now), worker) for worker in self._able(request.adapter)]
+        open_there = Counter(worker.name for worker in self._context_workers.values())
+        able = [(each.candidate(keys, open_there[each.name], now), each) for each in self._able(request.adapter)]
         chosen = place([candidate for candidate, _ in able], keys[0] if keys else b"")
         return next(worker for candidate, worker in able if candidate is chosen)
 
@@ -206,7 +208,6 @@ class EngineClient:
         worker = self._context_workers.pop(context_id, None) or self._draft_workers.pop(context_id, None)
         if worker is None:
             return
-        worker.contexts.discard(context_id)
         for stream in [stream for stream in worker.requests.values() if stream.context_id == context_id]:
             self.cancel(stream.request_id)
         worker.send(frames.CloseContext(context_id))
@@ -364,9 +365,7 @@ class EngineClient:
         lost = EngineLost("the engine worker was lost")
         for request_id in list(worker.requests):
             self._fail(worker, request_id, lost)
-        for context_id in worker.contexts:
-            self._context_workers.pop(context_id, None)
-        worker.contexts.clear()
+        self._context_workers = {name: other for name, other in self._context_workers.items() if other is not worker}
         self._draft_workers = {name: other for name, other in self._draft_workers.items() if other is not worker}
         for voice_id in list(worker.encodings):
             self._answer(worker, voice_id, lost)

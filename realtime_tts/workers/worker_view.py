@@ -19,8 +19,7 @@ _SUSPECT_AFTER_S = 1.5  # without a step despite work, or without a heartbeat: t
 class WorkerView:
     """Attributes:
     link, ready, stats: None while it cannot be reached.
-    requests: this client's running requests; contexts: its open contexts, at work or not; working: number of requests
-        by context.
+    requests: this client's running requests; working: their number by context.
     num_others: contexts of other clients that have work there.
     prefixes: number of cached positions by prefix key.
     encodings: waiting encodings by voice id.
@@ -32,7 +31,6 @@ class WorkerView:
     ready: frames.Ready | None = None
     stats: frames.Stats | None = None
     requests: dict[str, RequestStream] = dataclasses.field(default_factory=dict)
-    contexts: set[str] = dataclasses.field(default_factory=set)
     working: Counter[str] = dataclasses.field(default_factory=Counter)
     num_others: int = 0
     prefixes: dict[bytes, int] = dataclasses.field(default_factory=dict)
@@ -48,7 +46,6 @@ class WorkerView:
     def begin(self, stream: RequestStream) -> None:
         """Record a request that is being sent to it."""
         self.requests[stream.request_id] = stream
-        self.contexts.add(stream.context_id)
         self.working[stream.context_id] += 1
 
     def end(self, request_id: str) -> RequestStream | None:
@@ -98,14 +95,15 @@ class WorkerView:
         """Number of contexts of all clients that have work there."""
         return len(self.working) + self.num_others
 
-    def candidate(self, keys: Sequence[bytes], now: float) -> Candidate:
-        """Return its state as a candidate for a context with these input prefixes."""
+    def candidate(self, keys: Sequence[bytes], num_contexts: int, now: float) -> Candidate:
+        """Return its state as a candidate for a context with these input prefixes. num_contexts: this client's open
+        contexts there."""
         stats = self.stats or frames.Stats()
         return Candidate(
             self.name,
             num_working=self.num_working,
             num_streams=self.num_streams,
-            num_contexts=len(self.contexts),
+            num_contexts=num_contexts,
             num_cached=max((self.prefixes.get(key, 0) for key in keys), default=0),
             fixed_s=stats.fixed_ms / 1000,
             stream_s=stats.stream_ms / 1000,

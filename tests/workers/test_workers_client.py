@@ -135,7 +135,9 @@ async def test_contexts_go_to_the_least_loaded_worker_and_stay_there(make_client
 
 def worker_of(client: EngineClient, context_id: str) -> int:
     """Which worker a context is at."""
-    (found,) = [number for number, worker in enumerate(client.workers) if context_id in worker.contexts]
+    (found,) = [
+        number for number, worker in enumerate(client.workers) if client._context_workers.get(context_id) is worker
+    ]
     return found
 
 
@@ -182,7 +184,7 @@ async def test_a_worker_that_stands_still_gets_nobody_new_long_before_it_is_give
     await anext(stream)
     hung = worker_of(client, "hung")
     loop = asyncio.get_running_loop()
-    await until(lambda: client.workers[hung].candidate((), loop.time()).is_suspect)
+    await until(lambda: client.workers[hung].candidate((), 0, loop.time()).is_suspect)
     for number in range(5):
         speak(client, "[stall]", f"c{number}", f"r{number}")
         assert worker_of(client, f"c{number}") != hung

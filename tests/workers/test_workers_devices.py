@@ -31,7 +31,9 @@ def states(client: EngineClient) -> list[str]:
 
 
 def worker_of(client: EngineClient, context_id: str) -> int:
-    (found,) = [number for number, worker in enumerate(client.workers) if context_id in worker.contexts]
+    (found,) = [
+        number for number, worker in enumerate(client.workers) if client._context_workers.get(context_id) is worker
+    ]
     return found
 
 

@@ -11,17 +11,16 @@ _LOAD_S = 9.0  # that clients wait for an unloaded model: many give up a handsha
 
 
 class GatewayState(enum.Enum):
-    """STARTING → RUNNING → DRAINING → CLOSED; FAILED if the engine did not start."""
+    """STARTING → RUNNING → DRAINING → CLOSED."""
 
     STARTING = "starting"
     RUNNING = "running"
     DRAINING = "draining"
     CLOSED = "closed"
-    FAILED = "failed"
 
 
 class Availability:
-    """State of a gateway and of its engine. `start_error`: the reason for FAILED."""
+    """State of a gateway and of its engine. `start_error`: why the engine did not start."""
 
     def __init__(self, engine: EngineClient) -> None:
         self._engine = engine
