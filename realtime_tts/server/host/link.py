@@ -54,7 +54,6 @@ class HostLink(Peers):
         self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None
         self.on_failed: Callable[[str], None] = lambda name: None
         self._reader, self._writer, self._directory = reader, writer, directory
-        self._num_gateways = begin.num_gateways
         self._slot_requests: deque[tuple[Slot, asyncio.Future[None]]] = deque()  # without an answer yet
         self._num_answers = 0
         self._look: Callable[[], messages.Report] = messages.Report
@@ -117,7 +116,7 @@ class HostLink(Peers):
 
     def give(self, session_id: str, connection: int, received: bytes) -> bool:
         owner = owner_of(session_id)
-        if owner is None or owner == self.index or owner >= self._num_gateways:
+        if owner is None or owner == self.index or owner >= self.begin.num_gateways:
             return False
         try:
             return self._sender.give(receiver_path(self._directory, "gateway", owner), connection, received)
