@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,7 +61,7 @@ class Habits:
     min_idle_s: float = 0.0
 
 
-class Dialect:
+class Dialect(ABC):
     """Translator of one connection. It may keep state; frames and messages are passed in their order.
 
     Attributes:
@@ -72,6 +73,7 @@ class Dialect:
     subprotocol: str | None = None
     welcome: Sequence[str | bytes] = ()
 
+    @abstractmethod
     def parse(self, frame: str | bytes, max_bytes: int) -> Sequence[ClientMessage]:
         """Return the messages in a client frame, in order; a frame may have none.
 
@@ -79,8 +81,7 @@ class Dialect:
             InvalidRequest: the whole frame is refused with one `ErrorMessage`, which has the error's `context_id` if
                     the frame named one.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def serialize(self, message: ServerMessage) -> Sequence[str | bytes]:
         """Return the text (str) or binary (bytes) frames of a message; none if the dialect does not report it."""
-        raise NotImplementedError

@@ -6,6 +6,7 @@ further text up to the next flush is ignored.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
 from realtime_tts.dialects.base import Dialect
@@ -42,9 +43,9 @@ class TurnDialect(Dialect):
         self._begin_turn()
         return [*opening, end]
 
+    @abstractmethod
     def _text(self, text: str) -> messages.Text:
         """Return text of the current turn, and note that it is open."""
-        raise NotImplementedError
 
     def _begin_turn(self) -> None:
         self._turn += 1
