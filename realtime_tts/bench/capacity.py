@@ -1,19 +1,17 @@
 """Search for the highest number of concurrent streams that meets the bar for first audio and playback: open loop,
 Poisson arrivals, no stream refused.
-
-The search does not know what it drives: the engine in this process, or a server behind sockets.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
-from realtime_tts.bench.arrivals import Arrival, OpenLoad
-from realtime_tts.bench.load_result import Cost, LoadResult, load_result
+from realtime_tts.bench.arrivals import OpenLoad
+from realtime_tts.bench.load_result import LoadResult, load_result
 from realtime_tts.bench.search import CapacitySearch
-from realtime_tts.bench.streams import Bar, Heard
+from realtime_tts.bench.server_load import ServerLoad
+from realtime_tts.bench.streams import Bar
 
 _FEWEST = 5  # streams in a window on average, which lasts longer if need be: of none nothing can be said
 _LOWEST = 0.5  # streams at once: what cannot hold these holds nothing
@@ -32,16 +30,6 @@ class CapacityPlan:
     max_trials: int
 
 
-class Driver(Protocol):
-    """Target of a load. cost: of the last load."""
-
-    turn_s: float  # audio of one turn
-    cost: Cost
-
-    def open_loop(self, arrivals: Sequence[Arrival], deadline_s: float) -> list[Heard]:
-        """Run a load; see `InProcess.open_loop`."""
-
-
 @dataclasses.dataclass(kw_only=True)
 class Trial(LoadResult):
     """One load. offered: streams at once, the rate times a turn's length."""
@@ -54,7 +42,7 @@ class Trial(LoadResult):
 @dataclasses.dataclass
 class Capacity:
     """Result of a search. streams: the highest load that held. failed: the lowest that did not. alone_ms: times to
-    first packet of one stream at a time, for each run; empty: not measured."""
+    first packet of one stream at a time, for each run."""
 
     streams: float
     failed: float
@@ -76,7 +64,7 @@ class Capacity:
 
 
 def measure_capacity(
-    driver: Driver, plan: CapacityPlan, progress: Callable[[str], None] = lambda what: None
+    driver: ServerLoad, plan: CapacityPlan, progress: Callable[[str], None] = lambda what: None
 ) -> Capacity:
     """Find the highest load that holds.
 

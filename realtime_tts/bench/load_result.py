@@ -16,12 +16,10 @@ from realtime_tts.bench.usage import REFUSALS, Usage, name_limit, why_void
 class Cost:
     """Cost of a load, as far as it is known, and whether its generator was in time.
 
-    step_ms: duration of the engine's steps. late_ms: delays of everything that the generator processes had to do at a
-    time; latest_p99_ms: of the latest process.
+    late_ms: delays of everything that the generator processes had to do at a time. latest_p99_ms: of the latest one.
     """
 
     usage: Usage = dataclasses.field(default_factory=Usage)
-    step_ms: Spread | None = None
     late_ms: Spread = dataclasses.field(default_factory=lambda: Spread.of(()))
     latest_p99_ms: float = 0.0
 

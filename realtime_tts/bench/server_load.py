@@ -46,7 +46,7 @@ def describe_server(target: Target) -> dict[str, object]:
 
 
 class ServerLoad:
-    """Driver of loads on one server; a `capacity.Driver` once `measure_turn` was called.
+    """Driver of loads on one server. Call `measure_turn` before `open_loop`.
 
     Attributes:
         turn_s: audio of a turn; set by `measure_turn`. cost: of the last load. pids: ids of the last load's generator
@@ -91,8 +91,11 @@ class ServerLoad:
         return asyncio.run(run())
 
     def open_loop(self, arrivals: Sequence[Arrival], deadline_s: float = math.inf) -> list[Heard]:
-        """Run a load as `capacity.Driver` does; `cost` covers the time from the first judged arrival to the last
-        one.
+        """Run arrivals in real time, independent of how streams are served; `cost` covers the time from the first
+        judged arrival to the last one.
+
+        Args:
+            deadline_s: give up at this time since the load began; streams without an end have the error `GAVE_UP` then.
 
         Raises:
             EngineError: a generator process failed.

@@ -59,11 +59,9 @@ def capacity_table(result: Capacity) -> str:
         for trial in sorted(result.trials, key=lambda trial: (trial.offered, trial.seed))
     ]
     firsts = [" / ".join(_percentiles(Spread.of(times_ms))) for times_ms in result.alone_ms]
-    outcome = [f"One caller, first packet p50 / p95 / p99 ms: {', '.join(firsts)}"] if firsts else []
+    outcome = [f"One caller, first packet p50 / p95 / p99 ms: {', '.join(firsts)}"]
     held, failed, turn = map(figure, (result.streams, result.failed, result.turn_s))
     if best := result.best:
-        if best.step_ms:
-            outcome.append(f"Steps then: p50 / p95 / p99 ms {' / '.join(_percentiles(best.step_ms))}")
         shares = best.usage.shares().items()
         outcome.append("Busy then: " + ", ".join(f"{name.replace('_', ' ')} {percent(part)}" for name, part in shares))
         outcome.append(

@@ -17,7 +17,6 @@ from realtime_tts.contract.location import STARTER_VOICE
 from realtime_tts.errors import ConfigError
 
 if TYPE_CHECKING:
-    from realtime_tts.bench.capacity import CapacityPlan
     from realtime_tts.bench.subject import Subject
 
 Plan = TypeVar("Plan")
@@ -74,24 +73,6 @@ _MODEL = (
     _option("--steps", click.IntRange(2, 64), None, "Flow steps; by default the model's own."),
     _option("--cfg", click.FloatRange(0, 10), None, "Guidance; by default the model's own."),
 )
-# Of a benchmark with its own engine; for a server they are passed by --server-option.
-_ENGINE = (
-    *_MODEL,
-    _option("--dtype", None, None, "float32, bfloat16 or float16; by default the worker's choice."),
-    _option("--fp8", click.Choice(("off", "flow")), "off", "As `serve`'s."),
-)
-_CAPACITY = (
-    _option("--first-audio-ms", _ABOVE_0, 100.0, "The p95 that must be held."),
-    _option("--stall-free", _SHARE, 0.999, "Share of streams that must never stall."),
-    _option("--pre-buffer-ms", click.FloatRange(0), 0.0, "Pre-buffer of the player that must not stall."),
-    _option("--start", _ABOVE_0, (2.0, 128.0), "Streams at once to try first."),
-    _option("--window-s", _ABOVE_0, (5.0, 12.0), "Measured part of a trial."),
-    _option("--precision", _ABOVE_0, (0.5, 0.05), "Share between what holds and what does not."),
-    _option("--max-trials", _COUNT, (5, 9), "Trials of the search; more confirm it."),
-    _option("--runs", _COUNT, 3, "Different arrivals that must all hold."),
-)
-_PATCHES = _option("--patches", _COUNT, (12, 40), "Length of a stream.")
-_MAX_STREAMS = _option("--max-streams", _COUNT, (16, 1024), "Slots of the engine.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,9 +100,9 @@ def _bench(*options: Option) -> Callable[[Callable[..., _Measured]], click.Comma
             if "device" in given:
                 from realtime_tts.engine.setup import choose_device
 
-                given["is_cpu"] = is_cpu = choose_device(str(given["device"])).type == "cpu"
+                on_gpu = choose_device(str(given["device"])).type != "cpu"
                 for name in _BY_DEVICE.keys() & given.keys():
-                    given[name] = given[name] or _BY_DEVICE[name][not is_cpu]
+                    given[name] = given[name] or _BY_DEVICE[name][on_gpu]
             measured = bench(**given)
             click.echo(measured.table)
             from realtime_tts.bench.report import document, write_json
@@ -181,37 +162,20 @@ def adapter(directory: Path, model: str, rank: int, seed: int) -> None:
     _option("--batches", _numbers, ((1, 2, 4, 8), _STREAMS_ON_GPU), "Streams at once.", metavar="N,N,…"),
     _option("--num-steps", _COUNT, (30, 60), "Steps measured in each run."),
     _option("--runs", _COUNT, 3),
-    *_ENGINE,
+    *_MODEL,
+    _option("--dtype", None, None, "float32, bfloat16 or float16; by default the worker's choice."),
+    _option("--fp8", click.Choice(("off", "flow")), "off", "As `serve`'s."),
 )
-def engine(is_cpu: bool, **options: Any) -> _Measured:
+def engine(**options: Any) -> _Measured:
     """Measure the duration of an engine step and of its stages, by the number of streams."""
     from realtime_tts.bench.engine_steps import StepMeasurement, measure_steps
     from realtime_tts.bench.views import engine_table
 
-    plan = _plan(StepMeasurement, options, num_warm=5 if is_cpu else 10)
+    plan = _plan(StepMeasurement, options, num_warm=10)
     subject = _load(max_streams=max(plan.batches), flow_steps=plan.steps, **options)
     with _progress() as progress:
         rows = measure_steps(subject, plan, progress)
     return _Measured(engine_table(rows), plan, subject.describe(), rows)
-
-
-@_bench(_PATCHES, _MAX_STREAMS, *_CAPACITY, *_ENGINE)
-def capacity(patches: int, steps: int | None, cfg: float | None, is_cpu: bool, **options: Any) -> _Measured:
-    """Find the highest number of simultaneous streams within the limits for first audio and stalls, in process.
-
-    Open loop: arrivals are Poisson, never wait and are never refused, and a stream's time counts from when its text was
-    due.
-    """
-    from realtime_tts.bench.capacity import measure_capacity
-    from realtime_tts.bench.in_process import InProcess
-    from realtime_tts.bench.views import capacity_table
-
-    plan = _capacity_plan(options)
-    subject = _load(flow_steps=steps, **options)
-    with _progress() as progress:
-        progress("warming up")
-        result = measure_capacity(InProcess(subject, patches, steps, cfg), plan, progress)
-    return _Measured(capacity_table(result), plan, subject.describe(), result)
 
 
 @_bench(
@@ -220,9 +184,16 @@ def capacity(patches: int, steps: int | None, cfg: float | None, is_cpu: bool, *
     _option("--clients", _COUNT, None, "Measuring processes.  [default: a quarter of the cores]"),
     _option("--words", click.IntRange(1, 20), (6, 10), "Words of a turn."),
     _option("--codec", None, "opus", "Codec of the audio: opus, pcm_s16le …"),
-    _MAX_STREAMS,
+    _option("--max-streams", _COUNT, (16, 1024), "Slots of the engine."),
     _option("--server-option", None, None, "Pass this on to `serve`, e.g. --max-queued=64.", multiple=True),
-    *_CAPACITY,
+    _option("--first-audio-ms", _ABOVE_0, 100.0, "The p95 that must be held."),
+    _option("--stall-free", _SHARE, 0.999, "Share of streams that must never stall."),
+    _option("--pre-buffer-ms", click.FloatRange(0), 0.0, "Pre-buffer of the player that must not stall."),
+    _option("--start", _ABOVE_0, (2.0, 128.0), "Streams at once to try first."),
+    _option("--window-s", _ABOVE_0, (5.0, 12.0), "Measured part of a trial."),
+    _option("--precision", _ABOVE_0, (0.5, 0.05), "Share between what holds and what does not."),
+    _option("--max-trials", _COUNT, (5, 9), "Trials of the search; more confirm it."),
+    _option("--runs", _COUNT, 3, "Different arrivals that must all hold."),
     *_MODEL,
 )
 def server(
@@ -236,16 +207,18 @@ def server(
 ) -> _Measured:
     """Find the highest number of simultaneous streams through a server's WebSocket, and what limits it.
 
-    The criteria are those of `bench capacity`; the listeners run in separate processes.
+    The limits are first audio and stalls. Open loop: arrivals are Poisson, never wait and are never refused, and a
+    stream's time counts from when its text was due. The listeners run in separate processes.
     """
-    from realtime_tts.bench.capacity import measure_capacity
+    from realtime_tts.bench.capacity import CapacityPlan, measure_capacity
     from realtime_tts.bench.load_generator import Target
     from realtime_tts.bench.server_load import ServerLoad, default_clients, describe_server
     from realtime_tts.bench.server_process import running_server
+    from realtime_tts.bench.streams import Bar
     from realtime_tts.bench.views import capacity_table
     from realtime_tts.cli.remote import server_url
 
-    plan = _capacity_plan(options)
+    plan = _plan(CapacityPlan, options, bar=_plan(Bar, options))
     params = {name: options[name] for name in ("steps", "cfg") if options[name] is not None}
     start = {"audio": {"codec": codec}, **({"params": params} if params else {})}
     flags = {"model": "model", "device": "devices", "threads": "threads", "max_streams": "max-streams"}
@@ -338,13 +311,6 @@ def _plan(kind: type[Plan], options: dict[str, Any], **more: object) -> Plan:
     """Return a plan made of the options with the names of its fields, which are removed from `options`."""
     names = [field.name for field in dataclasses.fields(kind) if field.name in options]  # type: ignore[arg-type]
     return kind(**more, **{name: options.pop(name) for name in names})
-
-
-def _capacity_plan(options: dict[str, Any]) -> CapacityPlan:
-    from realtime_tts.bench.capacity import CapacityPlan
-    from realtime_tts.bench.streams import Bar
-
-    return _plan(CapacityPlan, options, bar=_plan(Bar, options))
 
 
 def _load(**options: object) -> Subject:
