@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import signal
@@ -28,26 +27,13 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """Command group that imports a command's module when it is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+    """Command group that imports a command's module when it is called; `commands` has only the names."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            alike = difflib.get_close_matches(args[0], COMMANDS, 1)
-            hint = f" Did you mean {alike[0]!r}?" if alike else ""
-            raise click.UsageError(error.message + hint, ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -56,6 +42,7 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
+    commands=dict.fromkeys(COMMANDS),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with `realtime-tts serve` and open the address that it prints, or with "
     '`realtime-tts say "Hello there."`. Each command has its own --help.',
