@@ -86,23 +86,6 @@ class Lexicon:
         return found, reaches_end
 
 
-class LexiconChain(NamedTuple):
-    """Several lexicons; where two have the same entry, the earlier one counts."""
-
-    lexicons: Sequence[Lexicon]
-
-    def find(self, text: str, index: int) -> tuple[Respelt | None, bool]:
-        """Find the longest entry at `index`; see `Lexicon.find`."""
-        best: Respelt | None = None
-        reaches_end = False
-        for lexicon in self.lexicons:
-            found, may_change = lexicon.find(text, index)
-            reaches_end = reaches_end or may_change
-            if found is not None and (best is None or found.end > best.end):
-                best = found
-        return best, reaches_end
-
-
 def request_lexicon(entries: Sequence[Entry]) -> Lexicon:
     """Return the lexicon of a request.
 

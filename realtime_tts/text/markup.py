@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Protocol
 
 import regex
 
@@ -54,35 +53,6 @@ _OPENER = re.compile(r"[<\[]")
 _ROOTS = ("<speak", "<?xml")
 
 
-class MarkupReader(Protocol):
-    """Incremental reader of markup: text deltas in, parts out, in order."""
-
-    @property
-    def has_pending(self) -> bool:
-        """True if characters are kept back that `release` would return."""
-        ...
-
-    def push(self, delta: str) -> Iterator[Piece]: ...
-
-    def release(self) -> Iterator[Piece]:
-        """Yield the text that was kept back, unchanged: nothing more comes soon."""
-        ...
-
-    def finish(self) -> Iterator[Piece]:
-        """Yield the text that was kept back: nothing more comes."""
-        ...
-
-
-def markup_reader(text_type: str, makes_sounds: bool = False) -> MarkupReader:
-    """Return the reader for ``text``, ``ssml`` or ``auto`` (SSML if the text begins with ``<speak`` or ``<?xml``).
-
-    makes_sounds: the model makes VoxCPM2's sounds, such as a laugh.
-    """
-    if text_type == "auto":
-        return _Undecided(makes_sounds)
-    return PlainReader(makes_sounds) if text_type == "text" else _NestedReader(makes_sounds)
-
-
 def checking(text: str, text_type: str) -> Iterator[None]:
     """Check the markup of a whole text, in stretches of work.
 
@@ -99,60 +69,35 @@ def checking(text: str, text_type: str) -> Iterator[None]:
     reader.finish()
 
 
-class _Undecided:
-    """Reader that keeps the beginning of a text back until its type is known."""
+class MarkupReader:
+    """Incremental reader of markup: text deltas in, parts out, in order. Text within SSML may have tags in brackets.
 
-    def __init__(self, makes_sounds: bool) -> None:
-        self._makes_sounds = makes_sounds
-        self._pending = ""
-        self._reader: MarkupReader | None = None
+    Args:
+        text_type: ``text``, ``ssml``, or ``auto``: SSML if the text begins with ``<speak`` or ``<?xml``.
+        makes_sounds: the model makes VoxCPM2's sounds, such as a laugh.
+    """
+
+    def __init__(self, text_type: str, makes_sounds: bool = False) -> None:
+        self._text = PlainReader(makes_sounds)
+        self._elements = SsmlReader() if text_type == "ssml" else None
+        self._is_decided = text_type != "auto"
+        self._beginning = ""  # kept back until its type is known
 
     @property
     def has_pending(self) -> bool:
-        return bool(self._pending) if self._reader is None else self._reader.has_pending
+        """True if characters are kept back that `release` would return."""
+        return bool(self._beginning) or self._text.has_pending
 
     def push(self, delta: str) -> Iterator[Piece]:
-        if self._reader is None:
-            self._pending += delta
-            beginning = self._pending.lstrip()
+        if not self._is_decided:
+            self._beginning += delta
+            beginning = self._beginning.lstrip()
             if len(beginning) < len(_ROOTS[0]) and any(root.startswith(beginning) for root in _ROOTS):
                 return
-            self._reader = markup_reader("ssml" if beginning.startswith(_ROOTS) else "text", self._makes_sounds)
-            delta, self._pending = self._pending, ""
-        yield from self._reader.push(delta)
-
-    def release(self) -> Iterator[Piece]:
-        yield from self._plain()
-        if self._reader is not None:
-            yield from self._reader.release()
-
-    def finish(self) -> Iterator[Piece]:
-        yield from self._plain()
-        if self._reader is not None:
-            yield from self._reader.finish()
-
-    def _plain(self) -> Iterator[Piece]:
-        """Yield the pending text. It is plain text, unless it is only white space, which SSML may still follow."""
-        pending, self._pending = self._pending, ""
-        if pending.strip():
-            self._reader = PlainReader(self._makes_sounds)
-            yield from self._reader.push(pending)
-        elif pending:
-            yield pending
-
-
-class _NestedReader:
-    """Reader of SSML whose text may have tags in brackets."""
-
-    def __init__(self, makes_sounds: bool) -> None:
-        self._elements, self._text = SsmlReader(), PlainReader(makes_sounds)
-
-    @property
-    def has_pending(self) -> bool:
-        return self._text.has_pending
-
-    def push(self, delta: str) -> Iterator[Piece]:
-        for piece in self._elements.push(delta):
+            self._is_decided = True
+            self._elements = SsmlReader() if beginning.startswith(_ROOTS) else None
+            delta, self._beginning = self._beginning, ""
+        for piece in (delta,) if self._elements is None else self._elements.push(delta):
             if isinstance(piece, str):
                 yield from self._text.push(piece)
             else:
@@ -160,12 +105,18 @@ class _NestedReader:
                 yield piece
 
     def release(self) -> Iterator[Piece]:
-        """Yield text that was kept back; incomplete elements are never taken for text."""
-        return self._text.release()
+        """Yield the text that was kept back, unchanged: nothing more comes soon. Incomplete elements of SSML are never
+        taken for text; after white space alone, SSML may still follow."""
+        pending, self._beginning = self._beginning, ""
+        self._is_decided = self._is_decided or bool(pending.strip())
+        yield from self._text.push(pending)
+        yield from self._text.release()
 
     def finish(self) -> Iterator[Piece]:
-        yield from self._text.release()
-        self._elements.finish()
+        """Yield the text that was kept back: nothing more comes."""
+        yield from self.release()
+        if self._elements is not None:
+            self._elements.finish()
 
 
 class PlainReader:
@@ -205,8 +156,6 @@ class PlainReader:
         pending, self._pending = self._pending, ""
         yield from self._plain(pending)
         yield from self._spell_pending()
-
-    finish = release
 
     def _plain(self, text: str) -> Iterator[Piece]:
         if self._spelt is None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from realtime_tts.text.characters import has_content
 from realtime_tts.text.folding import Folded, as_written, fit
-from realtime_tts.text.lexicon import Lexicon, LexiconChain
+from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.rules.base import POSSESSIVE, Respellings, Scan, SpokenToken
 from realtime_tts.text.rules.table import find_token
 from realtime_tts.text.skipped import Range, Unread
@@ -82,14 +82,14 @@ class Normalizer:
         self._language = primary_subtag(language)
         self._charset = None if charset is None else charset | {char.lower() for char in charset}
         self._has_letters = self._charset is not None and self._charset.issuperset(ascii_lowercase)
-        self._lexicons: LexiconChain | None = None
+        self._lexicons: tuple[Lexicon, ...] = ()
         self.respell = lru_cache(maxsize=_MAX_RESPELLINGS)(self._respell)
         self._reads = lru_cache(maxsize=_MAX_CHARS)(self._reads_alone)
 
     def with_lexicons(self, lexicons: Sequence[Lexicon]) -> Normalizer:
         """Return a copy that reads words as these lexicons say; for a word in several, the first one counts."""
         made = copy(self)
-        made._lexicons = LexiconChain(tuple(lexicons)) if lexicons else None
+        made._lexicons = tuple(lexicons)
         return made
 
     def spell_out(self, text: str, kind: str) -> str | None:
@@ -118,7 +118,7 @@ class Normalizer:
 
     def begin(self) -> Normalization:
         """Begin the normalisation of a text that comes piece by piece."""
-        respellings = None if self._lexicons is None else Respellings(self._lexicons, self.respell)
+        respellings = Respellings(self._lexicons, self.respell) if self._lexicons else None
         return self._begin(respellings)
 
     def _begin(self, respellings: Respellings | None) -> Normalization:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from realtime_tts.text.characters import replace_surrogates
 from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.marks import Break, Decoded, Piece, Substitute, Tag
-from realtime_tts.text.markup import markup_reader
+from realtime_tts.text.markup import MarkupReader
 from realtime_tts.text.normalizer import Normalizer, primary_subtag
 from realtime_tts.text.pauses import EMPTY_SPEECH_MS, MAX_SENTENCE_SILENCE_MS, MAX_SILENCE_MS
 from realtime_tts.text.planner import OPEN_STALL_S, Planner, Planning, Segment, SpeechPlanner
@@ -28,7 +28,7 @@ class PausePlanner(Planner):
         stall_flush_s: see `SpeechPlanner`; also the time after which an incomplete tag counts as text.
         sentence_pause_ms: silence between two sentences for which the text requests no pause; requires a planner that
             cuts by sentence.
-        text_type, makes_sounds: see `markup_reader`.
+        text_type, makes_sounds: see `MarkupReader`.
         fill_empty: plan `EMPTY_SPEECH_MS` of silence for a text that has no segment at a flush or at its end, unless it
             is blank.
 
@@ -48,7 +48,7 @@ class PausePlanner(Planner):
     ) -> None:
         self._planner, self._stall_flush_s = planner, stall_flush_s
         self._fill_empty, self._is_blank, self._is_filled = fill_empty, True, False
-        self._reader = markup_reader(text_type, makes_sounds)
+        self._reader = MarkupReader(text_type, makes_sounds)
         self._last_text_at = 0.0
         self._positions = _PositionMap()
         self._text, self._text_start = "", 0  # with its markup, from there on
@@ -251,7 +251,7 @@ class PlannerFactory:
     Args:
         charset: characters that the model's tokenizer knows; None for all.
         max_segment_chars: longest text that the model speaks well.
-        makes_sounds: see `markup_reader`.
+        makes_sounds: see `MarkupReader`.
         stall_flush_s: see `SpeechPlanner`; for live planners None stands for `OPEN_STALL_S`.
     """
 

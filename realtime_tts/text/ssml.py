@@ -65,8 +65,6 @@ class SsmlReader:
         BadSSML: the text is malformed, or an attribute has an invalid value; the message has the character's position.
     """
 
-    has_pending = False  # never speakable text: only the rest of a tag or a substitution can follow
-
     def __init__(self) -> None:
         self._pending = ""
         self._position = 0  # of what is read now, in the whole text
@@ -91,17 +89,12 @@ class SsmlReader:
             self._position += end - at
             at = end
 
-    def release(self) -> Iterator[Piece]:
-        """Return nothing: incomplete markup is never taken for text."""
-        return iter(())
-
-    def finish(self) -> Iterator[Piece]:
+    def finish(self) -> None:
         """Check that the text ends outside of tags and elements."""
         if self._pending:
             self._fail("the text ends within a tag or an entity")
         if self._open:
             self._fail(f"<{self._open[-1].name}> is not closed")
-        return iter(())
 
     # ---- pieces --------------------------------------------------------------------------------------------------
 

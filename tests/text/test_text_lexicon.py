@@ -1,4 +1,4 @@
-"""LexiconChain: which words they are for, and that words keep their places in the text as it was sent."""
+"""Lexicons: which words they are for, and that words keep their places in the text as it was sent."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from realtime_tts.text.pauses import MAX_PAUSE_MS
 def found(*deltas: str) -> list[Piece]:
     """With neighbouring text joined: how it is cut does not matter."""
     reader = PlainReader()
-    return joined([*(piece for delta in deltas for piece in reader.push(delta)), *reader.finish()])
+    return joined([*(piece for delta in deltas for piece in reader.push(delta)), *reader.release()])
 
 
 def joined(pieces: list[Piece]) -> list[Piece]:

@@ -11,7 +11,7 @@ import regex
 
 from realtime_tts.text.boundaries import word_opens_sentence
 from realtime_tts.text.characters import is_foreign_letter, is_greek, is_hangul, is_unspaced
-from realtime_tts.text.lexicon import LexiconChain, Respelt
+from realtime_tts.text.lexicon import Lexicon, Respelt
 
 _NOT_ANCHORS = re.compile(r"\\[^bBAZ]|\[\^?\]?(?:\\.|[^\]\\])*\]")
 _ANCHOR = re.compile(r"\\[bBAZ]|[\^$]")
@@ -86,9 +86,9 @@ class SpokenToken(NamedTuple):
 
 
 class Respellings(NamedTuple):
-    """Lexicons, and the function that returns how a respelling is spoken."""
+    """Lexicons, the first one with an entry before the others, and the function that speaks a respelling."""
 
-    lexicons: LexiconChain
+    lexicons: Sequence[Lexicon]
     speak: Callable[[str], str]
 
 
@@ -205,11 +205,13 @@ class Scan:
         return end
 
     def _respelt(self, index: int) -> Respelt | None:
-        if self._respellings is None:
-            return None
-        found, may_change = self._respellings.lexicons.find(self.text, index)
-        self.saw_end = self.saw_end or may_change
-        return found
+        longest: Respelt | None = None
+        for lexicon in self._respellings.lexicons if self._respellings is not None else ():
+            found, may_change = lexicon.find(self.text, index)
+            self.saw_end = self.saw_end or may_change
+            if found is not None and (longest is None or found.end > longest.end):
+                longest = found
+        return longest
 
     def close(self) -> None:
         """Record that no text follows."""
