@@ -31,7 +31,7 @@ from realtime_tts.bench.figures import Spread
 from realtime_tts.bench.load_generator import Target
 from realtime_tts.bench.load_result import LoadResult, load_result
 from realtime_tts.bench.report import figure, percent, table, write_json
-from realtime_tts.bench.search import CapacitySearch
+from realtime_tts.bench.search import highest_load
 from realtime_tts.bench.server_load import ServerLoad
 from realtime_tts.bench.server_process import RunningServer, running_server
 from realtime_tts.bench.streams import Bar, Heard, gaps
@@ -128,18 +128,22 @@ def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, 
         {"audio": {"codec": "opus"}, **({"voice": given.voice} if given.voice else {})},
         token_gap_s=1 / given.text_rate if given.text_rate else 0.0,
     )
-    search = CapacitySearch(given.start * num_devices, PRECISION, given.max_loads, factor=STEP)
-    loads = [listeners * num_devices for listeners in given.loads]
     trials: list[Trial] = []
     driver = ServerLoad(target)
     driver.measure_turn()
     alone_ms = driver.alone(NUM_ALONE)
-    while (streams := (loads.pop(0) if loads else None) if given.loads else search.load) is not None:
+
+    def holds(streams: float) -> bool:
         load = OpenLoad(streams / driver.turn_s, driver.turn_s, given.window_s, even=True)
         result = load_result(driver.open_loop(load.arrivals(seed=0)), load, driver.cost)
         trials.append(trial_of(result, streams, seen[-2:], given.text_rate))
         tqdm.write(", ".join(map(" ".join, zip(_COLUMNS, row(trials[-1]), strict=True))))
-        search.tell(trials[-1].held)
+        return trials[-1].held
+
+    for listeners in given.loads:
+        holds(listeners * num_devices)
+    if not given.loads:
+        highest_load(holds, given.start * num_devices, PRECISION, given.max_loads, factor=STEP)
     held = max((trial.offered for trial in trials if trial.held), default=0.0)
     return {"alone_ms": alone_ms, "held": held, "trials": trials}
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from realtime_tts.bench.arrivals import OpenLoad
 from realtime_tts.bench.load_result import LoadResult, load_result
-from realtime_tts.bench.search import CapacitySearch
+from realtime_tts.bench.search import highest_load
 from realtime_tts.bench.server_load import ServerLoad
 from realtime_tts.bench.streams import Bar
 
@@ -71,10 +71,9 @@ def measure_capacity(
     Args:
         progress: told what is tried, before each trial.
     """
-    search = CapacitySearch(plan.start, plan.precision, plan.max_trials, lowest=_LOWEST)
     trials: list[Trial] = []
 
-    def trial(streams: float, seed: int) -> bool:
+    def holds(streams: float, seed: int = 0) -> bool:
         rate_per_s = streams / driver.turn_s
         load = OpenLoad(rate_per_s, driver.turn_s, max(plan.window_s, _FEWEST / rate_per_s))
         progress(f"{streams:.3g} streams, arrivals {seed + 1}")
@@ -83,10 +82,8 @@ def measure_capacity(
         trials.append(Trial(**vars(load_result(heard, load, driver.cost)), offered=streams, seed=seed, held=held))
         return held
 
-    while True:
-        while (streams := search.load) is not None:
-            search.tell(trial(streams, seed=0))
-        if search.held == 0.0 or all(trial(search.held, seed) for seed in range(1, plan.runs)):
-            break
-        search.retract()
-    return Capacity(search.held, search.failed, driver.turn_s, trials)
+    def is_sure(streams: float) -> bool:
+        return all(holds(streams, seed) for seed in range(1, plan.runs))
+
+    held, failed = highest_load(holds, plan.start, plan.precision, plan.max_trials, is_sure=is_sure, lowest=_LOWEST)
+    return Capacity(held, failed, driver.turn_s, trials)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.bench.arrivals import OpenLoad
-from realtime_tts.bench.search import CapacitySearch
+from realtime_tts.bench.search import highest_load
 
 
 @settings(max_examples=40)
@@ -71,50 +71,41 @@ def test_so_many_are_interrupted_and_nothing_else_changes() -> None:
 
 @given(st.floats(0.01, 1e4), st.floats(0.01, 1e4), st.sampled_from([0.02, 0.1, 0.5]), st.sampled_from([1.25, 2.0]))
 def test_the_search_finds_where_it_stops_holding(limit: float, start: float, precision: float, factor: float) -> None:
-    search = CapacitySearch(start, precision, max_trials=100, factor=factor)
-    while (load := search.load) is not None:
-        search.tell(load <= limit)
-    assert search.held <= limit < search.failed
-    assert search.failed <= search.held * (1 + precision)
+    held, failed = highest_load(lambda load: load <= limit, start, precision, 100, factor=factor)
+    assert held <= limit < failed
+    assert failed <= held * (1 + precision)
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=12), st.integers(1, 12))
+@given(st.lists(st.booleans(), min_size=12, max_size=12), st.integers(1, 12))
 def test_whatever_the_verdicts_what_held_is_below_what_failed(verdicts: list[bool], max_trials: int) -> None:
-    search = CapacitySearch(1.0, 0.05, max_trials)
-    tried, outcomes = [], dict[float, bool]()
-    for verdict in verdicts:
-        if (load := search.load) is None:
-            break
+    outcomes: dict[float, bool] = {}
+
+    def holds(load: float) -> bool:
         assert load not in outcomes
+        outcomes[load] = verdicts[len(outcomes)]
+        return outcomes[load]
+
+    held, failed = highest_load(holds, 1.0, 0.05, max_trials)
+    assert held < failed
+    assert 1 <= len(outcomes) <= max_trials
+    assert held == max((load for load, is_held in outcomes.items() if is_held), default=0.0)
+    assert failed == min((load for load, is_held in outcomes.items() if not is_held), default=math.inf)
+
+
+def test_what_does_not_hold_again_is_looked_for_below() -> None:
+    tried: list[float] = []
+
+    def holds(load: float) -> bool:
         tried.append(load)
-        outcomes[load] = verdict
-        search.tell(verdict)
-        assert search.held < search.failed
-    assert len(tried) <= max_trials
-    assert search.held == max((load for load, held in outcomes.items() if held), default=0.0)
+        return load < 20
 
-
-def test_what_is_retracted_is_looked_for_below() -> None:
-    search = CapacitySearch(8.0, 0.5, max_trials=20)
-    for held in (True, True, False):
-        search.tell(held)
-    assert (search.held, search.failed, search.load) == (16.0, 32.0, math.sqrt(512))
-    search.retract()
-    assert (search.held, search.failed, search.load) == (8.0, 16.0, math.sqrt(128))
-    search.tell(True)
-    assert (search.held, search.load) == (math.sqrt(128), None)
-    search.retract()
-    search.retract()
-    assert (search.held, search.failed, search.load) == (0.0, 8.0, 4.0)
+    held, failed = highest_load(holds, 8.0, 0.5, 20, is_sure=lambda load: load < 10)
+    assert tried == [8.0, 16.0, 32.0, math.sqrt(512), math.sqrt(128)]
+    assert (held, failed) == (8.0, math.sqrt(128))
+    assert highest_load(holds, 8.0, 0.5, 4, is_sure=lambda load: False) == (0.0, 8.0)
 
 
 def test_the_search_gives_up() -> None:
-    search = CapacitySearch(1.0, 0.1, max_trials=100, lowest=0.2)
-    num_trials = 0
-    while search.load is not None:
-        search.tell(False)
-        num_trials += 1
-    assert (search.held, num_trials) == (0.0, 3)
-    for start, factor in ((0, 2), (1, 1)):
-        with pytest.raises(ValueError):
-            CapacitySearch(start, 0.1, 5, factor=factor)
+    tried: list[float] = []
+    assert highest_load(lambda load: bool(tried.append(load)), 1.0, 0.1, 100, lowest=0.2) == (0.0, 0.25)
+    assert tried == [1.0, 0.5, 0.25]
