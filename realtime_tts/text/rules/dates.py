@@ -35,6 +35,11 @@ def _is_day(day: str, month: int) -> bool:
     return 1 <= month <= 12 and 1 <= int(day) <= (30 if month in (4, 6, 9, 11) else 29 if month == 2 else 31)
 
 
+def _date(day: str, month: str, year_text: str | None) -> str | None:
+    """Return a date in words; None if there is no such day."""
+    return _spoken(int(month), day, year_text) if _is_day(day, int(month)) else None
+
+
 def _spoken(month: int, day: str, year_text: str | None) -> str:
     return f"{MONTHS[month - 1]} {ordinal(day)}" + (f", {_year(year_text)}" if year_text else "")
 
@@ -44,22 +49,10 @@ def _year(text: str) -> str:
     return year(text if len(text) == 4 else f"{'20' if int(text) < 50 else '19'}{text}")
 
 
-def _iso(match: re.Match[str], scan: Scan) -> str | None:
-    year_text, month, day = match.group(1), int(match.group(2)), match.group(3)
-    return _spoken(month, day, year_text) if _is_day(day, month) else None
-
-
 def _slashed(match: re.Match[str], scan: Scan) -> str | None:
     """Month first as in the US, unless it cannot be a month."""
     first, second, year_text = match.groups()
-    if _is_day(second, int(first)):
-        return _spoken(int(first), second, year_text)
-    return _spoken(int(second), first, year_text) if _is_day(first, int(second)) else None
-
-
-def _dotted(match: re.Match[str], scan: Scan) -> str | None:
-    day, month, year_text = match.group(1), int(match.group(2)), match.group(3)
-    return _spoken(month, day, year_text) if _is_day(day, month) else None
+    return _date(second, first, year_text) or _date(first, second, year_text)
 
 
 def _day_month(match: re.Match[str], scan: Scan) -> str | None:
@@ -78,10 +71,6 @@ def _month_day(match: re.Match[str], scan: Scan) -> str | None:
     if last_day:
         return f"{_spoken(month, day, None)} to {ordinal(last_day)}" + (f", {_year(year_text)}" if year_text else "")
     return _spoken(month, day, year_text)
-
-
-def _abbreviated_month(match: re.Match[str], scan: Scan) -> str | None:
-    return _full_name(match.group(1))
 
 
 def _range(match: re.Match[str], scan: Scan) -> str | None:
@@ -128,18 +117,17 @@ def _full_hour(match: re.Match[str], scan: Scan) -> str | None:
     return f"{cardinal(str(hour))} {half.upper()} M" if 1 <= hour <= 12 else None
 
 
-def _ratio(match: re.Match[str], scan: Scan) -> str | None:
-    return f"{number(match.group(1))} to {number(match.group(2))}"
-
-
 DIGIT_RULES = (
-    Rule(r"(\d{4})-(\d\d)-(\d\d)(?:(?=T\d)|(?![\w-]))", _iso),
+    Rule(r"(\d{4})-(\d\d)-(\d\d)(?:(?=T\d)|(?![\w-]))", lambda match, scan: _date(*match.group(3, 2, 1))),
     Rule(r"(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})(?![\w/])", _slashed),
-    Rule(r"(\d{1,2})\.(\d{1,2})\.([12]\d{3})(?![\w]|\.\d)", _dotted),
+    Rule(r"(\d{1,2})\.(\d{1,2})\.([12]\d{3})(?![\w]|\.\d)", lambda match, scan: _date(*match.groups())),
     Rule(r"(\d{1,2})(?:st|nd|rd|th)? (?:of )?" + _MONTH + END + _YEAR + "?", _day_month),
     Rule(r"(\d{1,2}):(\d\d)(?::([0-5]\d))?(?:\.\d{1,9}(?=Z))?(?!\d|[:.]\d)" + _HALF + "?(?:Z(?!\\w))?", _clock),
     Rule(r"(\d{1,2})" + _HALF, _full_hour),
-    Rule(r"(\d{1,4}(?:\.\d{1,4})?):(\d{1,4}(?:\.\d{1,4})?)(?![\w:])", _ratio),
+    Rule(
+        r"(\d{1,4}(?:\.\d{1,4})?):(\d{1,4}(?:\.\d{1,4})?)(?![\w:])",
+        lambda match, scan: f"{number(match[1])} to {number(match[2])}",
+    ),
 )
 LETTER_RULES = (
     *(Rule(_between(name), _range) for name in (_DAY_NAME, _MONTH_NAME)),
@@ -150,7 +138,7 @@ LETTER_RULES = (
         + "?",
         _month_day,
     ),
-    Rule(r"(Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.?(?= \d)", _abbreviated_month),
+    Rule(r"(Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.?(?= \d)", lambda match, scan: _full_name(match[1])),
     Rule(r"(Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?:\.,?|(,))(?= (?:\d|" + _MONTH + "))", _weekday),
     Rule(r"(?<=\d)T(?=\d\d:\d\d)", "at"),
 )

@@ -10,7 +10,7 @@ import re
 from functools import cache
 
 from realtime_tts.text.language_data import LANGUAGES, word_set, word_table, words
-from realtime_tts.text.rules.base import Rule, RuleList, Scan, any_of
+from realtime_tts.text.rules.base import Rule, RuleList, Scan, Speak, any_of
 from realtime_tts.text.rules.locales import Currency, Forms, Noun, currencies, noun, units
 from realtime_tts.text.rules.verbalize import foreign_words
 
@@ -54,16 +54,19 @@ class _Reader:
         higher = rf"(?: ?[-–] ?({number}))?"
         currency, unit = any_of(self._currencies), any_of(self._units)
         return [
-            Rule(rf"{year}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?![\d-])", self._iso_date),
+            Rule(rf"{year}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?![\d-])", self._date),
             Rule(rf"{day}[./-]{month}[./-]{year}(?![\d/-]|\.\d)", self._date),
             # A degree sign for the letter: "il 1° maggio".
             *self._only("es it pt", Rule(r"1°(?= [^\W\d_])", lambda match, scan: self._ordinal_words("1"))),
             *self._only("de", Rule(rf"{day}\. ?{month}\.(?:(\d\d)(?!\d))?(?!\d)", self._short_date)),
-            *self._only("de", Rule(rf"{day}\. (?={'|'.join(self._months)})", self._day_before_month)),
+            *self._only(
+                "de",
+                Rule(rf"{day}\. (?={'|'.join(self._months)})", lambda match, scan: self._day(match[1], match, scan)),
+            ),
             Rule(rf"([01]?\d|2[0-4]):([0-5]\d)(?![:\d])(?: ?{forms.hour_words}{_END})?", self._time),
             *self._only("es fr pt", Rule(rf"([01]?\d|2[0-4]) ?h ?([0-5]\d){_END}", self._time)),
-            Rule(rf"({number}){higher} ?({currency}){_END}", self._amount_before),
-            Rule(rf"({currency}) ?({number}){higher}", self._amount_after),
+            Rule(rf"({number}){higher} ?({currency}){_END}", self._amount_at(1, 2, 3)),
+            Rule(rf"({currency}) ?({number}){higher}", self._amount_at(2, 3, 1)),
             Rule(r"[€£¥]|\$(?!\w)", {name: each.unit.many for name, each in self._currencies.items()}),
             Rule(rf"({number}){higher} ?({unit})(?![^\W_]|[²³])", self._quantity),
             Rule(rf"(?<![\d.]){number}", self._plain),
@@ -116,11 +119,10 @@ class _Reader:
 
     # Dates and times
 
-    def _iso_date(self, match: re.Match[str], scan: Scan) -> str | None:
-        return self._spoken_date(match.group(3), match.group(2), match.group(1), match, scan)
-
     def _date(self, match: re.Match[str], scan: Scan) -> str | None:
-        return self._spoken_date(match.group(1), match.group(2), match.group(3), match, scan)
+        day, month, year = match.groups() if len(match[1]) <= 2 else match.group(3, 2, 1)
+        parts = (self._day(day, match, scan), self._months[int(month) - 1], foreign_words(year, self._language, "year"))
+        return f" {self._forms.month_joint}".join(parts)
 
     def _short_date(self, match: re.Match[str], scan: Scan) -> str | None:
         """ "am 3.5." and "vom 3.5.24", only after a word that says it is a date."""
@@ -129,14 +131,6 @@ class _Reader:
         month = self._months[int(match.group(2)) - 1]
         year = f" {self._cardinal(match.group(3))}" if match.group(3) else ""
         return f"{self._day(match.group(1), match, scan)} {month}{year}"
-
-    def _day_before_month(self, match: re.Match[str], scan: Scan) -> str | None:
-        return self._day(match.group(1), match, scan)
-
-    def _spoken_date(self, day: str, month: str, year: str, match: re.Match[str], scan: Scan) -> str:
-        year_words = foreign_words(year, self._language, "year")
-        parts = (self._day(day, match, scan), self._months[int(month) - 1], year_words)
-        return f" {self._forms.month_joint}".join(parts)
 
     def _day(self, day: str, match: re.Match[str], scan: Scan) -> str:
         if self._language == "de":
@@ -165,11 +159,9 @@ class _Reader:
 
     # Amounts and quantities
 
-    def _amount_before(self, match: re.Match[str], scan: Scan) -> str | None:
-        return self._amount(match.group(1), match.group(2), self._currencies[match.group(3)], scan)
-
-    def _amount_after(self, match: re.Match[str], scan: Scan) -> str | None:
-        return self._amount(match.group(2), match.group(3), self._currencies[match.group(1)], scan)
+    def _amount_at(self, low: int, high: int, currency: int) -> Speak:
+        """Return the reader of a pattern whose groups have these numbers."""
+        return lambda match, scan: self._amount(match[low], match[high], self._currencies[match[currency]], scan)
 
     def _amount(self, low: str, high: str | None, currency: Currency, scan: Scan) -> str:
         if high:

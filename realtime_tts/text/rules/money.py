@@ -62,14 +62,10 @@ def _before_currency(match: re.Match[str], scan: Scan) -> str | None:
     return _amount(_CURRENCIES[name], low, None, magnitude)
 
 
-def _cents(match: re.Match[str], scan: Scan) -> str | None:
-    return f"{number(match.group(1))} {_CENT.after(match.group(1))}"
-
-
 _AFTER = rf" ?({_SIGNED}){_TO_HIGHER}{_MAGNITUDE}"
 SYMBOL_RULES = (Rule(f"({_SIGN}){_AFTER}", _after_currency),)
 LETTER_RULES = (Rule(f"({any_of(name for name in _CURRENCIES if name[0].isalpha())}){_AFTER}", _after_currency),)
 DIGIT_RULES = (
     Rule(rf"(\d{{1,9}},\d\d(?!\d)|{NUMBER}){_MAGNITUDE} ?([€£₹₩₽]|(?:{_CODE})(?!\w))", _before_currency),
-    Rule(rf"({NUMBER}) ?¢", _cents),
+    Rule(rf"({NUMBER}) ?¢", lambda match, scan: f"{number(match[1])} {_CENT.after(match[1])}"),
 )

@@ -63,10 +63,6 @@ def _mixed(whole: str | None, numerator: int, denominator: int) -> str:
     return f"{cardinal(whole)} and {'a' + spoken[3:] if spoken.startswith('one ') else spoken}"
 
 
-def _ordinal(match: re.Match[str], scan: Scan) -> str | None:
-    return ordinal(match.group(1))
-
-
 def _decade(match: re.Match[str], scan: Scan) -> str | None:
     text = match.group(1)
     if len(text) == 4:
@@ -109,10 +105,6 @@ def _number(match: re.Match[str], scan: Scan) -> str | None:
     if match.group().isdigit() and len(match.group()) >= _LONG_RUN and not match.group().endswith("000"):
         return digits(match.group())  # a telephone or account number
     return number(match.group())
-
-
-def _leading_point(match: re.Match[str], scan: Scan) -> str | None:
-    return "point " + digits(match.group(1))
 
 
 def roman_value(text: str) -> int | None:
@@ -171,7 +163,7 @@ DIGIT_RULES = (
     Rule(r"\d{1,6}(?:-\d{1,6}){2,8}" + END, _serial),
     Rule(r"(?:(\d{1,3}) )?(\d{1,3})/(?!0)(\d{1,4})(?![\w/])", _fraction),
     Rule(r"(\d{1,6})? ?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", _vulgar),
-    Rule(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:st|nd|rd|th|ST|ND|RD|TH)" + END, _ordinal),
+    Rule(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:st|nd|rd|th|ST|ND|RD|TH)" + END, lambda match, scan: ordinal(match[1])),
     Rule(r"(\d{1,4})(?![\d,.]\d) ?(?<!\w)(BCE?|CE|AD|B\.C\.|A\.D\.)" + END, _year),
     Rule(r"(\d{4})()(?![\d%]|,\d{3}|\.\d|[^\W_])", _year),
     Rule(NUMBER, _number),
@@ -180,5 +172,5 @@ LETTER_RULES = (Rule(r"([vV])(\d{1,5}(?:\.\d{1,5}){0,5})(?![\w]|\.\d)", _version
 SYMBOL_RULES = (
     Rule(r"()([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", _vulgar),
     Rule(r"'([2-9]0)s" + END, _decade),
-    Rule(r"(?<![\w.])\.(\d{1,20})(?!\.?\d)", _leading_point),
+    Rule(r"(?<![\w.])\.(\d{1,20})(?!\.?\d)", lambda match, scan: "point " + digits(match[1])),
 )

@@ -36,10 +36,6 @@ def _vanity(match: re.Match[str], scan: Scan) -> str | None:
     return ", ".join(filter(None, (prefix and digits(prefix), digits(code), word)))
 
 
-def _extension(match: re.Match[str], scan: Scan) -> str | None:
-    return f"extension {digits(match.group(1))}"
-
-
 _EXTENSION = r"(?:,? ?(?:[Ee]xt(?:ension|\.)?|x\.?) ?(\d{1,6}))?(?![\w-])"
 
 
@@ -57,7 +53,7 @@ DIGIT_RULES = (
     Rule(r"(0\d{1,5}(?:(?: ?/ ?|[- ])\d{2,8}){1,4})(?![\w-]|[.,:]\d)" + _EXTENSION, _national),
     Rule(r"(?:(1)-)?(8\d\d)-([A-Z]{4,10})(?![\w-])", _vanity),
 )
-LETTER_RULES = (Rule(r"[Ee]xt\.? ?(\d{1,6})(?![\w-]|[.,]\d)", _extension),)
+LETTER_RULES = (Rule(r"[Ee]xt\.? ?(\d{1,6})(?![\w-]|[.,]\d)", lambda match, scan: f"extension {digits(match[1])}"),)
 SYMBOL_RULES = (
     _rule(r"\+\d{1,33}(?:(?:[-. ]?\(|[-. ]|(?<=\)))\d{1,15}\)?){0,6}"),
     _rule(r"\(\d{3}\) ?\d{3}[- ]\d{4}"),

@@ -37,15 +37,10 @@ def _joined_and(match: re.Match[str], scan: Scan) -> str | None:
     return f"{spell(left)} and {spell(right)}" if scan.spell else f"{left} and {right}"
 
 
-def _sharp(match: re.Match[str], scan: Scan) -> str | None:
-    """The languages C# and F#, and notes."""
-    return f"{match.group(1)} sharp"
-
-
 LETTER_RULES = (
     Rule(r"xD(?![^\s.,!?])|XD(?![^\s.,!?])", ""),
     Rule(r"C\+\+", {"C++": "C plus plus", ".NET": "dot net"}),
-    Rule(r"([A-G])#(?!\w)", _sharp),
+    Rule(r"([A-G])#(?!\w)", lambda match, scan: f"{match[1]} sharp"),  # the languages C# and F#, and notes
     Rule(r"([A-Z]{1,2})&([A-Z]{1,2})" + END, _joined_and),
     Rule(r"[xX](?=\d)(?<=\d[xX])", "by"),
     Rule(r"x(?= \d)(?<=\d x)", "times"),

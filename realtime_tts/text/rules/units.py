@@ -51,14 +51,10 @@ def _duration(match: re.Match[str], scan: Scan) -> str | None:
     return f"{number(hours)} {_UNITS['h'].after(hours)} {number(minutes)} {_UNITS['min'].after(minutes)}"
 
 
-def _per(match: re.Match[str], scan: Scan) -> str | None:
-    return f"per {_PER[match.group(1)]}"
-
-
 DIGIT_RULES = (
     Rule(r"(\d{1,3}) ?h(?:rs?)? ?(\d{1,2}) ?m(?:ins?)?" + END, _duration),
     Rule(r"(\d{1,2})'(\d{1,2})\"?(?!\w)", _inches),
     Rule(rf"({NUMBER})(?:(-)(?=[^\d])|(?: ?[-–] ?({NUMBER}))?)( ?){_UNIT}", _quantity),
     Rule(rf"({NUMBER})(?:(-)(?=[^\d])|(?: ?[-–] ?({NUMBER}))?) ?in\.(?!\w)", _dotted_inches),
 )
-SYMBOL_RULES = (Rule(rf"(?<=[\ds])/({_ANY_PER})(?![^\W_])", _per),)
+SYMBOL_RULES = (Rule(rf"(?<=[\ds])/({_ANY_PER})(?![^\W_])", lambda match, scan: f"per {_PER[match[1]]}"),)

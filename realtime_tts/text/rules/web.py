@@ -88,7 +88,7 @@ def _dotted(match: re.Match[str], scan: Scan) -> str | None:
     return " dot ".join(read_name(name.replace("_", " "), scan) for name in names)
 
 
-def _snake(match: re.Match[str], scan: Scan) -> str | None:
+def _snake(match: re.Match[str], scan: Scan) -> str:
     return read_name(match.group(1).replace("_", " "), scan)
 
 
@@ -104,17 +104,9 @@ def _path(match: re.Match[str], scan: Scan) -> str | None:
     return read_name(text, scan) if any(char.isalnum() for char in text) else None
 
 
-def _handle(match: re.Match[str], scan: Scan) -> str | None:
-    return f"at {read_name(match.group(1).replace('_', ' '), scan)}"
-
-
 def _hashtag(match: re.Match[str], scan: Scan) -> str | None:
-    name = read_name(match.group(1).replace("_", " "), scan)
+    name = _snake(match, scan)
     return name if name.lower().startswith("hashtag") else f"hashtag {name}"
-
-
-def _flag(match: re.Match[str], scan: Scan) -> str | None:
-    return f"dash dash {read_name(match.group(1).replace('-', ' '), scan)}"
 
 
 _URL_BODY = rf"({_LABEL}(?:\.{_LABEL}){{0,8}})((?::\d{{1,5}})?(?:[/?#][^\s<>\"'`|]{{0,2000}})?(?<![.,;:!?)\]}}*_]))"
@@ -132,8 +124,11 @@ MARKUP_RULES = (Rule(r"\]\([^()\s]{1,2000}\)", ""),)
 SYMBOL_RULES = (
     *MARKUP_RULES,
     Rule(r"(?<![\w/.])(?:~|\.{1,2})?(?:/[A-Za-z0-9_.+-]{1,64}){1,20}/?", _path),
-    Rule(r"(?<!\w)@([A-Za-z_]\w{1,40})", _handle),
+    Rule(r"(?<!\w)@([A-Za-z_]\w{1,40})", lambda match, scan: f"at {_snake(match, scan)}"),
     Rule(r"(?<![\w&])#([A-Za-z_]\w{1,40}|\d{1,4}(?!st|nd|rd|th)[A-Za-z][a-z]\w{0,38})", _hashtag),
-    Rule(r"(?<![\w-])--([a-z][a-z0-9-]{1,40})", _flag),
+    Rule(
+        r"(?<![\w-])--([a-z][a-z0-9-]{1,40})",
+        lambda match, scan: f"dash dash {read_name(match[1].replace('-', ' '), scan)}",
+    ),
     Rule(r"(?<!\w)__?([A-Za-z][A-Za-z0-9]{0,40}(?:_[A-Za-z0-9]{1,40}){0,8})__?(?!\w)", _snake),
 )
