@@ -68,7 +68,7 @@ class AccessConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SpeechConfig:
-    """Defaults of speech. A client chooses language, mode and pauses itself."""
+    """Defaults of speech. A client chooses language and pauses itself."""
 
     lexicon: str = setting("", 'File with a pronunciation lexicon: JSON, {"nginx": "engine x"}, or the W3C\'s PLS.')
     tenant_lexicons: tuple[tuple[str, str], ...] = setting(
@@ -87,9 +87,7 @@ class SpeechConfig:
         "begun).",
         minimum=0,
     )
-    language: str = "en"
     mode: str = "auto"  # live if the model measures which word it speaks, else clause
-    sentence_pause_ms: float = 0.0
     max_lead_s: float = 3.0  # audio sent ahead of playback bridges gaps of the network; more only wastes work
 
 
@@ -139,7 +137,6 @@ class LimitsConfig:
     max_sessions: int = 0  # 0: four for each stream that the engine advances at once; more would only wait
     fair_share_from: float = 0.75  # taken share of the sessions from which on a tenant gets no more than its fair share
     max_connections: int = 0  # 0: as many as the process may open files (`ulimit -n`), less a reserve
-    max_flow_steps: int = 64  # the engine counts a stream by its work, so more steps delay their own tenant first
     max_contexts: int = 16  # unfinished contexts in one session
     max_text_chars: int = 20_000  # text of one context, about 20 minutes of speech
     max_message_bytes: int = 65_536  # one message of a client

@@ -220,16 +220,13 @@ class Gateway:
         defaults = SpeechDefaults(
             ready,
             voices=self.voices.names,
-            language=speech.language,
             mode=None if speech.mode == "auto" else speech.mode,
             stall_flush_s=speech.stall_flush_s or None,
-            sentence_pause_ms=speech.sentence_pause_ms,
             lexicons=self._lexicons,
             draw_seed=functools.partial(secrets.randbelow, 2**31),
             voice_aliases=dict(config.voices.voice_aliases),
             name_of=self.voices.name_of,
             adapters=self.adapters.names,
-            max_flow_steps=config.limits.max_flow_steps,
             openings=bool(speech.openings),
         )
         self.engine.speak_ahead(plan_openings(self._openings, defaults))

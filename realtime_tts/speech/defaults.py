@@ -11,7 +11,7 @@ from dataclasses import replace
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import ZERO_SHOT_VOICE, ServingPolicy
-from realtime_tts.contract.speech_params import MAX_FLOW_STEPS, SPEECH_PARAMS, with_defaults
+from realtime_tts.contract.speech_params import SPEECH_PARAMS, with_defaults
 from realtime_tts.errors import AdapterNotFound, UnsupportedLanguage, VoiceNotFound
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.lexicons import Lexicons
@@ -34,14 +34,12 @@ class SpeechDefaults:
         language: default language in which numbers, dates and the like are read.
         mode: default mode, one of `MODES`; None: live if the model measures which word it speaks, else by clauses.
         stall_flush_s: see `PausePlanner`.
-        sentence_pause_ms: default silence between sentences, ms.
         lexicons: common lexicon and those of tenants.
         draw_seed: returns a seed for requests that set none.
         voice_aliases: other names for voices; a voice of that name comes first.
         adapters: returns the names of the loaded adapters.
         name_of: returns the name of a tenant's voice by its id.
         openings: whether contexts begin with speech from memory by default.
-        max_flow_steps: largest number of flow steps that a request may set; the model's default is always allowed.
     """
 
     def __init__(
@@ -49,16 +47,14 @@ class SpeechDefaults:
         ready: frames.Ready,
         *,
         voices: Callable[[str], Sequence[str]],
-        language: str,
+        language: str = "en",
         mode: str | None = None,
         stall_flush_s: float | None,
-        sentence_pause_ms: float = 0.0,
         lexicons: Lexicons | None = None,
         draw_seed: Callable[[], int],
         voice_aliases: Mapping[str, str] | None = None,
         name_of: Callable[[str, str], str | None] = lambda voice_id, tenant: None,
         adapters: Callable[[], Sequence[str]] = tuple,
-        max_flow_steps: int = MAX_FLOW_STEPS,
         openings: bool = False,
     ) -> None:
         self.policy = ServingPolicy.from_map(ready.policy)
@@ -67,15 +63,15 @@ class SpeechDefaults:
         self._voice_aliases = voice_aliases or {}
         self._name_of = name_of
         self._adapters = adapters
-        steps, table = self.policy.default_steps, SPEECH_PARAMS
+        table = SPEECH_PARAMS
         mode = mode or ("live" if ready.text_timing == "measured" else "clause")
         self.params = table | {
-            "steps": replace(table["steps"], default=steps, maximum=max(max_flow_steps, steps)),
+            "steps": replace(table["steps"], default=self.policy.default_steps),
             "cfg": replace(table["cfg"], default=self.policy.default_cfg),
             "language": replace(table["language"], default=primary_subtag(language)),
             "mode": replace(table["mode"], default=mode),
             "openings": replace(table["openings"], default="on" if openings else "off"),
-            "sentence_pause_ms": replace(table["sentence_pause_ms"], default=sentence_pause_ms),
+            "sentence_pause_ms": replace(table["sentence_pause_ms"], default=0.0),
         }
         self._lexicons = lexicons or Lexicons()
         self._request_lexicon = functools.lru_cache(maxsize=16)(request_lexicon)

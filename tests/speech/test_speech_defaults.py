@@ -10,7 +10,7 @@ import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.contract import frames
-from realtime_tts.contract.speech_params import MAX_FLOW_STEPS, SpeechParams, with_defaults
+from realtime_tts.contract.speech_params import SpeechParams, with_defaults
 from realtime_tts.errors import BadLexicon, ConfigError, InvalidRequest, UnsupportedLanguage, VoiceNotFound
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.defaults import SpeechDefaults
@@ -26,7 +26,6 @@ def make_defaults() -> Callable[..., SpeechDefaults]:
     def make(
         language: str = "en",
         lexicons: Lexicons | None = None,
-        max_flow_steps: int = MAX_FLOW_STEPS,
         openings: bool = False,
         **fields: Any,
     ) -> SpeechDefaults:
@@ -38,7 +37,6 @@ def make_defaults() -> Callable[..., SpeechDefaults]:
             voices=lambda tenant: [*names, "mine"] if tenant == "owner" else names,
             language=language,
             lexicons=lexicons,
-            max_flow_steps=max_flow_steps,
             openings=openings,
             stall_flush_s=None,
             draw_seed=lambda: 99,
@@ -84,14 +82,10 @@ def test_contexts_that_may_begin_from_memory_have_the_same_seed_unless_they_set_
         assert defaults.resolve(OPEN, Choices(params=params)).params["seed"] == seed
 
 
-def test_flow_steps_are_bounded_and_the_models_own_number_always_may(
-    make_defaults: Callable[..., SpeechDefaults],
-) -> None:
-    for max_flow_steps, allowed in ((12, 12), (2, POLICY["default_steps"])):
-        defaults = make_defaults(max_flow_steps=max_flow_steps)
-        assert defaults.resolve(OPEN, Choices(params=SpeechParams(steps=allowed))).params["steps"] == allowed
-        with pytest.raises(InvalidRequest, match=f"steps must be between 2 and {allowed}, got {allowed + 1}"):
-            defaults.resolve(OPEN, Choices(params=SpeechParams(steps=allowed + 1)))
+def test_flow_steps_are_bounded(defaults: SpeechDefaults) -> None:
+    assert defaults.resolve(OPEN, Choices(params=SpeechParams(steps=64))).params["steps"] == 64
+    with pytest.raises(InvalidRequest, match="steps must be between 2 and 64, got 65"):
+        defaults.resolve(OPEN, Choices(params=SpeechParams(steps=65)))
 
 
 def test_a_model_without_voices_makes_one_up(make_defaults: Callable[..., SpeechDefaults]) -> None:

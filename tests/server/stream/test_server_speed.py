@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -86,15 +86,14 @@ async def test_who_asks_for_more_flow_steps_takes_more_of_the_engine(
         await client.until_terminal("c")
 
 
-async def test_the_server_bounds_flow_steps_and_says_so(make_gateway: Callable[..., GatewayHarness]) -> None:
-    gateway = make_gateway(max_flow_steps=12)
+async def test_the_server_bounds_flow_steps_and_says_so(gateway: GatewayHarness) -> None:
     async with open_stream(gateway.ws_url) as client:
-        await client.send("text", context_id="c", text="Hello.", params={"steps": 13})
+        await client.send("text", context_id="c", text="Hello.", params={"steps": 65})
         error = await client.until("error")
     assert (error["code"], error["field"]) == ("invalid_request", "params.steps")
     async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as http:
         (model,) = (await http.get("/v1/models")).json()["data"]
-    assert model["params"]["steps"]["max"] == 12
+    assert model["params"]["steps"]["max"] == 64
 
 
 @pytest.mark.parametrize("speed", [0, 0.2, 4.1, -1, "fast", True])
