@@ -149,19 +149,14 @@ def _expected_shapes(model: VoxCPM, config: AdapterConfig, limits: AdapterLimits
     """Return the shapes of all tensors that the file must have."""
     wanted: dict[str, tuple[str, ...]] = {}  # last parts of layer names, by their beginnings
     if config.enable_lm:
-        _check_targets("target_modules_lm", config.target_modules_lm, limits)
-        wanted |= {f"{stack}.layers.": config.target_modules_lm for stack in LM_STACKS}
+        names = _targets("target_modules_lm", config.target_modules_lm, ATTENTION + MLP, limits)
+        wanted |= {f"{stack}.layers.": names for stack in LM_STACKS}
     if config.enable_dit:
-        _check_targets("target_modules_dit", config.target_modules_dit, limits)
-        wanted[f"{DIT_STACK}.layers."] = config.target_modules_dit
+        names = _targets("target_modules_dit", config.target_modules_dit, ATTENTION + MLP, limits)
+        wanted[f"{DIT_STACK}.layers."] = names
     if config.enable_proj:
-        if unknown := set(config.target_proj_modules) - set(PROJECTIONS):
-            known = ", ".join(PROJECTIONS)
-            raise AdapterError(
-                f"{CONFIG_FILE}: target_proj_modules has {min(unknown)[:64]!r}; these can be: {known}",
-                field="target_proj_modules",
-            )
-        wanted |= {name: (name,) for name in config.target_proj_modules}
+        names = _targets("target_proj_modules", config.target_proj_modules, PROJECTIONS, limits)
+        wanted |= {name: (name,) for name in names}
     shapes: dict[str, tuple[int, int]] = {}
     for layer, (num_out, num_in) in upstream_shapes(model, limits.targets).items():
         names = next((names for beginning, names in wanted.items() if layer.startswith(beginning)), ())
@@ -172,16 +167,17 @@ def _expected_shapes(model: VoxCPM, config: AdapterConfig, limits: AdapterLimits
     return shapes
 
 
-def _check_targets(key: str, names: tuple[str, ...], limits: AdapterLimits) -> None:
-    unknown = sorted(set(names) - set(ATTENTION) - set(MLP))
-    if unknown:
+def _targets(key: str, names: tuple[str, ...], known: tuple[str, ...], limits: AdapterLimits) -> tuple[str, ...]:
+    """Return `names`, the value of `key`. Raises AdapterError: one is not known, or not allowed."""
+    if unknown := set(names) - set(known):
         raise AdapterError(
-            f"{CONFIG_FILE}: {key} has {unknown[0][:64]!r}; these can be: {', '.join(ATTENTION + MLP)}", field=key
+            f"{CONFIG_FILE}: {key} has {min(unknown)[:64]!r}; these can be: {', '.join(known)}", field=key
         )
     if not limits.mlp and set(names) & set(MLP):
         raise AdapterError(
             f"{CONFIG_FILE}: {key} has layers of the MLPs; the server must be started with --adapter-mlp", field=key
         )
+    return names
 
 
 def _check_header(file: Any, expected: Mapping[str, tuple[int, int]]) -> None:

@@ -154,20 +154,18 @@ class RecordStore:
             raise
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        with self._lock:
-            try:
-                yield
-            except sqlite3.Error as error:
-                raise InternalError("the stored records cannot be read") from error
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _locked(self, problem: str) -> Iterator[None]:
         with self._lock:
             try:
                 yield
             except (OSError, sqlite3.Error) as error:
-                raise InternalError("the record cannot be stored: the disk is full or broken") from error
+                raise InternalError(problem) from error
+
+    def _reading(self) -> contextlib.AbstractContextManager[None]:
+        return self._locked("the stored records cannot be read")
+
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        return self._locked("the record cannot be stored: the disk is full or broken")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -167,15 +167,10 @@ def _stop_boundary(chars: Sequence[str], stop: int, char: str, language: str) ->
 
 def _foreign_period_boundary(word: str, language: str) -> Boundary:
     """Judge a single full stop after `word` in a language other than English."""
-    if (
-        (len(word) == 1 and word.isalpha())
-        or _is_initialism(word)
-        or word.lower() in word_set("abbreviations_before_names", language)
-    ):
-        return Boundary.WORD  # "J. Rossi", "z. B.", "Dr. Weiß"
-    if word.isdigit() and len(word) <= 2:
-        return Boundary.WORD if "dotted_ordinals" in word_set("writing", language) else Boundary.SENTENCE
-    return Boundary.SENTENCE
+    is_initial = (len(word) == 1 and word.isalpha()) or _is_initialism(word)  # "J. Rossi", "z. B."
+    is_ordinal = word.isdigit() and len(word) <= 2 and "dotted_ordinals" in word_set("writing", language)
+    goes_on = is_initial or is_ordinal or word.lower() in word_set("abbreviations_before_names", language)
+    return Boundary.WORD if goes_on else Boundary.SENTENCE
 
 
 def _period_boundary(word: str, chars: Sequence[str], stop: int, char: str) -> Boundary:

@@ -14,7 +14,7 @@ _DOTTED = word_table("dotted_abbreviations")
 _PLAIN = word_table("plain_abbreviations")
 _TITLES = word_set("titles")
 _NEEDS_NUMBER = word_table("abbreviations_before_numbers")
-_STREETS = {"st": "Street", "dr": "Drive"}
+_STREETS, _TITLES_OF = {"st": "Street", "dr": "Drive"}, {"st": "Saint", "dr": "Doctor"}
 # Words of their own that end sentences: only a following number or name makes them abbreviations.
 _WORDS_TOO = word_set("words_too")
 
@@ -47,13 +47,12 @@ def _street_or_title(name: str, scan: Scan, match: re.Match[str]) -> str:
     context = scan.text[max(0, match.start() - 48) : match.start()]
     named = before == " " and previous[:1].isupper() and scan.text[match.start() - 2] not in ".,;:!?"
     ends = not _before_name(scan, match) or word_opens_sentence(scan.next_word(match.end()))
-    if named and previous.lower() not in _TITLE_CONTEXT and (ends or _HOUSE_NUMBER.search(context)):
+    is_street = named and previous.lower() not in _TITLE_CONTEXT and (ends or _HOUSE_NUMBER.search(context))
+    if name == "st":
+        is_street = is_street or (named and _is_street(scan, match, previous)) or _SURE_STREET.search(context)
+    if is_street:
         return _STREETS[name] + _sentence_stop(scan, match, "")
-    if name == "st" and named and _is_street(scan, match, previous):
-        return _STREETS[name] + _sentence_stop(scan, match, "")
-    if name == "st" and _SURE_STREET.search(context):
-        return _STREETS[name] + _sentence_stop(scan, match, "")
-    return "Saint" if name == "st" else "Doctor"
+    return _TITLES_OF[name]
 
 
 def _is_street(scan: Scan, match: re.Match[str], previous: str) -> bool:

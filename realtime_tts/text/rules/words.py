@@ -148,8 +148,5 @@ def _stops(text: str, index: int) -> SpokenToken:
     tight = end < len(text) and text[end].isalnum() and index > 0 and text[index - 1].isalnum()
     if run == "." and tight and text[end].islower():
         return SpokenToken("", end)
-    if "?" in run:
-        return SpokenToken("?", end, pause=True)
-    if "!" in run:
-        return SpokenToken("!", end, pause=True)
-    return SpokenToken("..." if len(run) > 1 else ".", end, pause=True)
+    dots = "..." if len(run) > 1 else "."
+    return SpokenToken(next((mark for mark in "?!" if mark in run), dots), end, pause=True)
