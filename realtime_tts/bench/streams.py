@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,15 +11,6 @@ from typing import Any
 GAVE_UP = "gave_up"  # error of streams that had not ended by the deadline of their load
 PRE_BUFFERS_MS = (0, 100, 200)
 _TOLERANCE_S = 1e-3  # a delay below this is inaudible
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Playback:
-    """Playback figures of a stream. Times in seconds."""
-
-    num_stalls: int
-    longest_stall_s: float
-    stalled_s: float
 
 
 def gaps(chunks: Sequence[tuple[float, float]], pre_buffer_s: float) -> list[tuple[float, float, float]]:
@@ -38,12 +30,6 @@ def gaps(chunks: Sequence[tuple[float, float]], pre_buffer_s: float) -> list[tup
             found.append((due_s, arrived_s - due_s, begins_s))
             play_at_s += arrived_s - due_s
     return found
-
-
-def play(chunks: Sequence[tuple[float, float]], pre_buffer_s: float) -> Playback:
-    """Return the figures of a player's `gaps`."""
-    lengths_s = [length_s for _, length_s, _ in gaps(chunks, pre_buffer_s)]
-    return Playback(len(lengths_s), max(lengths_s, default=0.0), sum(lengths_s))
 
 
 def mean_and_peak(spans: Sequence[tuple[float, float]], begin_s: float, end_s: float) -> tuple[float, int]:
@@ -105,9 +91,9 @@ class Heard:
         """Time to the first audio; infinite if none came."""
         return self.chunks[0][0] if self.chunks else math.inf
 
-    def playback(self, pre_buffer_s: float) -> Playback:
-        """Simulate playback, see `play`; a stream without audio stalls forever."""
-        return play(self.chunks, pre_buffer_s) if self.chunks else Playback(1, math.inf, math.inf)
+    def stalls_s(self, pre_buffer_s: float) -> list[float]:
+        """Return the lengths of a player's `gaps`; a stream without audio stalls forever."""
+        return [length_s for _, length_s, _ in gaps(self.chunks, pre_buffer_s)] if self.chunks else [math.inf]
 
     @property
     def span(self) -> tuple[float, float]:
@@ -115,7 +101,7 @@ class Heard:
         began."""
         if not self.chunks or self.cancelled_at_s is not None:
             return self.scheduled_s, self.scheduled_s + self.ended_s
-        heard_s = self.first_s + self.audio_s + self.playback(0.0).stalled_s
+        heard_s = self.first_s + self.audio_s + sum(self.stalls_s(0.0))
         return self.scheduled_s, self.scheduled_s + heard_s
 
 
@@ -133,7 +119,7 @@ class Bar:
         Streams that were given up count as stalled."""
         num_late = sum(1000 * stream.first_s > self.first_audio_ms for stream in streams)
         num_stalled = sum(
-            stream.error == GAVE_UP or stream.playback(self.pre_buffer_ms / 1000).num_stalls > 0 for stream in streams
+            stream.error == GAVE_UP or bool(stream.stalls_s(self.pre_buffer_ms / 1000)) for stream in streams
         )
         allowed_late, allowed_stalled = (share * len(streams) + 1e-9 for share in (0.05, 1 - self.stall_free))
         return bool(streams) and num_late <= allowed_late and num_stalled <= allowed_stalled
@@ -151,11 +137,11 @@ class Stalls:
 
     @classmethod
     def of(cls, streams: Sequence[Heard], pre_buffer_ms: int) -> Stalls:
-        played = [stream.playback(pre_buffer_ms / 1000) for stream in streams]
-        num_stalled = sum(playback.num_stalls > 0 for playback in played)
+        played = [stream.stalls_s(pre_buffer_ms / 1000) for stream in streams]
+        num_stalled = sum(map(bool, played))
         return cls(
             streams=num_stalled,
             share=num_stalled / len(played) if played else math.nan,
-            late=sum(playback.num_stalls for playback in played),
-            longest_ms=1000 * max((playback.longest_stall_s for playback in played), default=0.0),
+            late=sum(map(len, played)),
+            longest_ms=1000 * max(itertools.chain.from_iterable(played), default=0.0),
         )

@@ -17,7 +17,7 @@ from realtime_tts.contract.location import STARTER_VOICE
 from realtime_tts.errors import ConfigError
 
 if TYPE_CHECKING:
-    from realtime_tts.bench.subject import Subject
+    pass
 
 Plan = TypeVar("Plan")
 
@@ -169,10 +169,17 @@ def adapter(directory: Path, model: str, rank: int, seed: int) -> None:
 def engine(**options: Any) -> _Measured:
     """Measure the duration of an engine step and of its stages, by the number of streams."""
     from realtime_tts.bench.engine_steps import StepMeasurement, measure_steps
+    from realtime_tts.bench.subject import Subject
     from realtime_tts.bench.views import engine_table
+    from realtime_tts.contract.engine_options import EngineOptions
 
     plan = _plan(StepMeasurement, options, num_warm=10)
-    subject = _load(max_streams=max(plan.batches), flow_steps=plan.steps, **options)
+    click.echo(f"Loading {options['model']} …", err=True)
+    given = {name: value for name, value in {**options, "flow_steps": plan.steps}.items() if value is not None}
+    subject = Subject.load(EngineOptions(**given, max_streams=max(plan.batches)))
+    gc.collect()
+    gc.freeze()  # the same as in a worker
+    click.get_current_context().call_on_close(gc.unfreeze)
     with _progress() as progress:
         rows = measure_steps(subject, plan, progress)
     return _Measured(engine_table(rows), plan, subject.describe(), rows)
@@ -311,19 +318,6 @@ def _plan(kind: type[Plan], options: dict[str, Any], **more: object) -> Plan:
     """Return a plan made of the options with the names of its fields, which are removed from `options`."""
     names = [field.name for field in dataclasses.fields(kind) if field.name in options]  # type: ignore[arg-type]
     return kind(**more, **{name: options.pop(name) for name in names})
-
-
-def _load(**options: object) -> Subject:
-    from realtime_tts.bench.subject import Subject
-    from realtime_tts.contract.engine_options import EngineOptions
-
-    click.echo(f"Loading {options['model']} …", err=True)
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    subject = Subject.load(EngineOptions(**given))
-    gc.collect()
-    gc.freeze()  # the same as in a worker
-    click.get_current_context().call_on_close(gc.unfreeze)
-    return subject
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as AnySequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -155,21 +156,13 @@ def generate(
 
 
 @torch.inference_mode()
-def decode(model: VoxCPM, patches: Patches, context: Patches | None = None, *, patch_by_patch: bool = False) -> Tensor:
+def decode(model: VoxCPM, patches: Patches, context: Patches | None = None) -> Tensor:
     """Return audio: patches [n, patch_size, latent_dim] → [samples] float32 in −1…1 on the CPU.
 
-    `context` (a prompt's last patches) is decoded first and its audio dropped. The decoder is causal: `patch_by_patch`,
-    as in serving, differs from decoding at once only by rounding, and takes longer.
+    `context` (a prompt's last patches) is decoded first and its audio dropped. The decoder is causal: decoding patch by
+    patch, as in serving, differs only by rounding.
     """
-    vae = model.vae
-    device = next(vae.parameters()).device
-    frames = torch.from_numpy(patches).flatten(0, 1)[None].to(device)
-    before = torch.from_numpy(patches[:0] if context is None else context).flatten(0, 1)[None].to(device)
-    if not patch_by_patch:
-        num_dropped = before.shape[1] * model.config.vae.decode_hop
-        return vae.decode(torch.cat((before, frames), dim=1))[0, num_dropped:].cpu()
-    state = vae.new_state(1, device)
-    if before.shape[1]:
-        vae.decode_stream(before, state)
-    parts = [vae.decode_stream(part, state)[0] for part in torch.split(frames, model.config.patch_size, dim=1)]
-    return torch.cat(parts).cpu()
+    device = next(model.vae.parameters()).device
+    before = patches[:0] if context is None else context
+    frames = torch.from_numpy(np.concatenate((before, patches))).flatten(0, 1)
+    return model.vae.decode(frames[None].to(device))[0, len(before) * model.config.patch_samples :].cpu()

@@ -117,16 +117,16 @@ class Turns:
 
     @property
     def num_stalls(self) -> int:
-        return sum(turn.playback(0.0).num_stalls for turn in self.heard)
+        return sum(len(turn.stalls_s(0.0)) for turn in self.heard)
 
     @property
     def longest_stall_s(self) -> float:
-        return max((turn.playback(0.0).longest_stall_s for turn in self.heard), default=0.0)
+        return max((stall_s for turn in self.heard for stall_s in turn.stalls_s(0.0)), default=0.0)
 
     @property
     def disturbed_share(self) -> float:
         """Share of the turns that were refused, or had a stall that is too long."""
-        too_long = [turn.playback(0.0).longest_stall_s > MAX_STALL_S for turn in self.heard]
+        too_long = [max(turn.stalls_s(0.0), default=0.0) > MAX_STALL_S for turn in self.heard]
         return sum(bool(turn.error) or long for turn, long in zip(self.heard, too_long, strict=True)) / len(self.heard)
 
     @property
