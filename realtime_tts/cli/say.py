@@ -23,7 +23,7 @@ from realtime_tts.cli.playing import Progress, Speech, play
 from realtime_tts.cli.sinks import FORMATS, check_sink
 from realtime_tts.config import EngineConfig
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
-from realtime_tts.speech.lexicons import read_entries
+from realtime_tts.speech.lexicons import read_lexicon
 from realtime_tts.speech.text_source import TextSource
 
 _EPILOG = """\b
@@ -182,7 +182,7 @@ async def _remote(request: SayRequest, url: str, api_key: str | None, progress: 
 
     params = dict(request.params)
     if request.lexicon is not None:
-        params["lexicon"] = dict(read_entries(request.lexicon))
+        params["lexicon"] = dict(read_lexicon(request.lexicon).entries)
     text = request.text if request.text is not None else _in_a_thread(standard_input())
     remote = remote_speech(url, api_key, text, request.voice, request.recordings, params, progress.skipped)
     async with contextlib.aclosing(remote) as speech:

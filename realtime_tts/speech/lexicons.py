@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
 
 from realtime_tts.errors import BadLexicon, ConfigError
-from realtime_tts.text.lexicon import Entry, Lexicon
-from realtime_tts.text.lexicon_file import parse_entries, parse_lexicon
+from realtime_tts.text.lexicon import Lexicon
+from realtime_tts.text.lexicon_file import parse_lexicon
 
 _MAX_BYTES = 4 * 1024 * 1024
-T = TypeVar("T")
 _KEY_ID = re.compile("[0-9a-f]{12}")
 
 
@@ -22,21 +20,12 @@ def read_lexicon(path: str | Path) -> Lexicon:
     Raises:
         ConfigError: the file cannot be read, is too large, or holds no lexicon.
     """
-    return _read(path, parse_lexicon)
-
-
-def read_entries(path: str | Path) -> list[Entry]:
-    """Return the entries of a lexicon file, as a client sends them with a request. Raises as `read_lexicon`."""
-    return _read(path, parse_entries)
-
-
-def _read(path: str | Path, parse: Callable[[str], T]) -> T:
     try:
         with open(path, "rb") as file:
             content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
             raise ConfigError(f"{path}: a lexicon has at most {_MAX_BYTES} bytes", field="lexicon")
-        return parse(content.decode())
+        return parse_lexicon(content.decode())
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8", field="lexicon") from error
     except OSError as error:

@@ -198,13 +198,15 @@ class TenantRecords(Generic[R]):
     missing: ClassVar[type[RealtimeTTSError]]
     field: ClassVar[str]  # of requests, that names a record
 
-    def __init__(self, make: Callable[..., R], store: RecordStore) -> None:
-        self._make, self._store = make, store
+    make: Callable[..., R]  # of the record's fields
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
 
     async def all_of(self, tenant: str = "", record_id: str | None = None) -> list[R]:
         """Return the records of a tenant, oldest first; with `record_id` this one alone."""
         found = await asyncio.to_thread(self._store.find, self.kind, tenant, record_id)
-        return [self._make(**fields) for fields in found]
+        return [self.make(**fields) for fields in found]
 
     async def get(self, record_id: str, tenant: str = "") -> R:
         """Return a record. Raises `missing`: it is unknown, or another tenant's."""
@@ -244,9 +246,7 @@ class Consents(TenantRecords[RecordedConsent]):
     """Recorded consents of all tenants. Voices made with a consent keep the record of it when it is removed."""
 
     kind, limit, full, missing, field = "consent", 1000, TooManyVoices, ConsentNotFound, "consent"
-
-    def __init__(self, store: RecordStore) -> None:
-        super().__init__(RecordedConsent, store)
+    make = RecordedConsent
 
     async def add(self, name: str, language: str, recording_sha256: str, tenant: str = "") -> RecordedConsent:
         """Store a consent. Raises InvalidRequest: an invalid label. TooManyVoices: the tenant has `limit` consents."""
@@ -277,9 +277,7 @@ class Dictionaries(TenantRecords[Dictionary]):
 
     kind, limit, full = "dictionary", 100, InvalidRequest
     missing, field = DictionaryNotFound, "pronunciation_dictionary_id"
-
-    def __init__(self, store: RecordStore) -> None:
-        super().__init__(Dictionary, store)
+    make = Dictionary
 
     async def add(self, name: str, entries: Iterable[Entry], tenant: str = "", description: str = "") -> Dictionary:
         """Store a dictionary.

@@ -40,16 +40,20 @@ class Lexicon:
     Args:
         exact: entries stand for words as they are written, in lower case too.
 
+    Attributes:
+        entries: as they were given.
+
     Raises:
         BadLexicon: an entry has no word, is too long, or has nothing to speak.
     """
 
     def __init__(self, entries: Iterable[Entry], *, exact: bool = False) -> None:
+        self.entries = tuple(entries)
         self._exact: dict[str, str] = {}
         self._any_case: dict[str, str] = {}
         self._beginnings: set[str] = set()  # of both, at the ends of their pieces
         self._longest = 0
-        for word, respelling in entries:
+        for word, respelling in self.entries:
             folded = " ".join(_folded(word).split())
             _check(word, folded, respelling)
             ends = _piece_ends(folded)
