@@ -49,13 +49,13 @@ class BoundedServer(uvicorn.Server):
         super().__init__(config)
         self.connected = asyncio.Event()
         self._source, self._max_connections = source, max_connections
-        self._limiter: ConnectionLimiter  # from `startup` on
+        self._limiter: ConnectionLimiter | None = None
         self.takes_connections = asyncio.Event()
         self.num_given = 0  # connections received from clients so far
 
     @property
     def num_open(self) -> int:
-        return self._limiter.num_taken
+        return self._limiter.num_taken if self._limiter is not None else 0
 
     @property
     def should_exit(self) -> bool:
@@ -79,10 +79,12 @@ class BoundedServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._source.close()
-        self._limiter.close()
+        if self._limiter is not None:
+            self._limiter.close()
         await super().shutdown(sockets=[])
 
     def _admit(self, connection: socket.socket, received: bytes) -> None:
+        assert self._limiter is not None
         self.num_given += not received  # connections from another gateway were counted there
         self.connected.set()
         self._limiter.admit(connection, received)
@@ -101,10 +103,15 @@ class GatewayServer(BoundedServer):
         super().__init__(server_config(app, config), source, max_connections(config.limits.max_connections))
         self.address = address
         self._drain_task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Also wakes the event loop, which a signal alone does not.
-        asyncio.get_running_loop().call_soon_threadsafe(self.stop)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.stop)  # also wakes the event loop, which a signal alone does not
 
     def stop(self) -> None:
         """Drain, then exit. The second call exits at once."""
