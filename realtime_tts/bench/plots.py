@@ -51,7 +51,7 @@ def _search(trial: Any) -> tuple[float, Curves, Curves]:
 
 def _listener(stream: Any) -> tuple[float, Curves, Curves]:
     label = "refused or failed" if stream.error else "heard"
-    stall_ms = 1000 * stream.playback(0.0).longest_stall_s
+    stall_ms = 1000 * max(stream.stalls_s(0.0), default=0.0)
     return stream.scheduled_s, {label: 0.0 if stream.error else 1000 * stream.first_s}, {label: stall_ms}
 
 
@@ -62,7 +62,6 @@ _PLOTS: dict[str, tuple[str, tuple[str, str], Callable[[Any], tuple[float, Curve
         ("ms a step", "ms a step, by stage"),
         lambda row: (row.streams, _percentiles(row.step_ms), row.stages_ms),
     ),
-    "capacity": ("streams at once", ("first audio, ms", "% of streams that stalled"), _search),
     "server": ("streams at once", ("first audio, ms", "% of streams that stalled"), _search),
     "load": ("seconds", ("first packet, ms", "longest wait of the player, ms"), _listener),
 }
