@@ -93,7 +93,7 @@ class Engine:
             stages=stages,
             bank=bank,
         )
-        self._begin(StepCost())
+        self._begin()
         self.output = SpeechOutput(loaded, config, self.scheduler, emit)
         self.listed = OpeningList()
         self.voices = EngineVoiceCache(loaded)
@@ -210,10 +210,10 @@ class Engine:
 
     def reset_statistics(self) -> None:
         """Reset counters, times and cached prefixes, but keep the cost of a step; no request may be running."""
-        self._begin(StepCost(*self.scheduler.cost.weights))
+        self._begin(self.scheduler.cost.restarted())
         self.output.reset(self.scheduler)
 
-    def _begin(self, cost: StepCost) -> None:
+    def _begin(self, cost: StepCost | None = None) -> None:
         """Begin without requests, cached prefixes, openings and counts."""
         self.scheduler = Scheduler(self.config, self._prepare, cost, self._remembered)
         self._prefixes = CachedPrefixes(self.scheduler.pool)

@@ -126,7 +126,8 @@ def warm_up(engine: Engine) -> None:
     """Run requests as clients send them, then a few patches at each batch size in use: the first client meets no
     initialization, and the cost of a step is measured. Everything else is reset."""
     _warm_up_context(engine)
-    engine.scheduler.cost = StepCost()  # first runs are not representative of later ones
+    # First runs are not representative of later ones.
+    engine.scheduler.cost = StepCost(typical_work=engine.config.typical_work)
     is_cpu = engine.runner.device.type == "cpu"
     size, largest = 1, min(engine.config.max_streams, 2 if is_cpu else 256)
     while size <= largest:

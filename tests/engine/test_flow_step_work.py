@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 from typing import Any
 
@@ -205,6 +206,23 @@ def test_of_each_tenant_one_group_has_a_turn_before_the_others() -> None:
 
 
 # ---- the estimate ----------------------------------------------------------------------------------------------------
+
+
+def test_steps_of_few_streams_do_not_change_how_many_the_device_can_carry() -> None:
+    """A GPU's first streams cost more than further ones; extrapolated from them, a server refused most of a load."""
+    rng = random.Random(0)
+
+    def duration_s(streams: int) -> float:
+        return (5.3 + 2.7 * min(streams, 8) / 8 + 0.165 * max(0, streams - 8)) / 1000
+
+    cost = StepCost(typical_work=64.0)
+    for streams in [rng.randint(32, 128) for _ in range(500)]:
+        cost.observe(streams, 0, duration_s(streams))
+    at_load = cost.affordable_streams(0.16)
+    for streams in [rng.randint(1, 8) for _ in range(500)]:
+        cost.observe(streams, 0, duration_s(streams) * rng.uniform(0.9, 1.6))
+    assert 0.8 < cost.affordable_streams(0.16) / at_load < 1.2  # 0.36 if all quantities are corrected alike
+    assert cost.step_s(4, 0) == pytest.approx(1.25 * duration_s(4), rel=0.25)
 
 
 def test_what_a_group_without_a_graph_costs_is_learned_apart_from_what_streams_cost() -> None:

@@ -74,7 +74,7 @@ class Scheduler:
     ) -> None:
         self.config = config
         self.pool = BlockPool(config.num_blocks, config.block_size)
-        self.cost = cost or StepCost()
+        self.cost = cost or StepCost(typical_work=config.typical_work)
         self._prepare, self._remembered = prepare, remembered
         self._contexts: dict[str, ContextQueue] = {}
         self._requests: dict[str, Request] = {}

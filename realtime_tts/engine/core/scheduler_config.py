@@ -66,6 +66,11 @@ class SchedulerConfig:
         return min(self.max_streams, 2 * self.full_streams)
 
     @property
+    def typical_work(self) -> float:
+        """Work of a step at load, half of a full one; 1 where a step is never full."""
+        return self.full_streams / 2 if self.full_streams <= self.max_streams else 1.0
+
+    @property
     def max_request_positions(self) -> int:
         """Maximum number of positions of one request when it runs alone."""
         return min(self.max_positions, self.num_blocks * self.block_size)

@@ -32,6 +32,8 @@ class StepCost:
     """``fixed + per_stream * work + per_position * positions + per_own_flow_step * own_flow_steps``, in seconds.
 
     weights: these four factors.
+    typical_work: work of a step at load. It scales the corrections, so that the error of a step of few streams corrects
+        the fixed time and hardly the time per stream, from which the capacity is extrapolated.
     """
 
     def __init__(
@@ -40,9 +42,16 @@ class StepCost:
         per_stream_s: float = 0.0005,
         per_position_s: float = 0.00002,
         per_own_flow_step_s: float = 0.003,  # for kernels launched one by one; refined by measurements
+        *,
+        typical_work: float = 1.0,
     ) -> None:
+        self._typical_work = typical_work
         self.weights: Sequence[float] = (fixed_s, per_stream_s, per_position_s, per_own_flow_step_s)
         self._mean_error = 0.0  # mean error, relative to the estimate
+
+    def restarted(self) -> StepCost:
+        """Return a copy without the mean error."""
+        return StepCost(*self.weights, typical_work=self._typical_work)
 
     @property
     def upper_factor(self) -> float:
@@ -80,9 +89,11 @@ class StepCost:
         bound_s = _MAX_ERROR * estimate_s
         error_s = max(-bound_s, min(bound_s, elapsed_s - estimate_s))
         self._mean_error += _ERROR_RATE * (abs(error_s) / estimate_s - self._mean_error)
-        inputs = (1.0, float(work), float(num_positions), float(own_flow_steps))
+        sizes = (1.0, float(work), float(num_positions), float(own_flow_steps))
+        scales = (1.0, self._typical_work, self._typical_work, 1.0)
+        inputs = [size / scale for size, scale in zip(sizes, scales, strict=True)]
         norm = sum(value * value for value in inputs)
         self.weights = [
-            max(1e-7, weight + _RATE * error_s * value / norm)
-            for weight, value in zip(self.weights, inputs, strict=True)
+            max(1e-7, weight + _RATE * error_s * value / (norm * scale))
+            for weight, value, scale in zip(self.weights, inputs, scales, strict=True)
         ]
