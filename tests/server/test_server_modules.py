@@ -56,7 +56,10 @@ class ModuleTracer:
         return sorted(str(file.relative_to(ROOT)) for file in files if file.is_relative_to(ROOT))
 
     def _profile(self, frame: FrameType, event: str, argument: object) -> None:
-        if (recording := self._recording) is not None and event == "call" and task_of(frame) not in BACKGROUND:
+        if (recording := self._recording) is None or event != "call":
+            return
+        # A probe of lateness runs in an encoder's thread, where the outermost function is the encoder's.
+        if BACKGROUND.isdisjoint((task_of(frame), frame.f_code.co_filename)):
             recording.add(frame.f_code.co_filename)
 
 
