@@ -192,7 +192,7 @@ class Server:
             self._num_calls -= 1
 
     def _check(self, request: web.Request) -> None:
-        """Check who connects. Raises Refusal: the key is wrong, or a page of another site connects."""
+        """Check the key and the origin. Raises Refusal: the key is wrong, or a page of another site connects."""
         if self._key is None:
             if (reason := self._origins.refusal(request.headers)) is not None:
                 raise Refusal("forbidden", reason, kind="authentication_error")

@@ -339,7 +339,7 @@ async def test_a_turn_that_the_server_ends_early_is_a_connection_error(make_tts:
         await stream.aclose()
 
 
-async def test_nobody_there_is_a_connection_error_and_prewarm_only_warns(
+async def test_an_unreachable_server_is_a_connection_error_and_prewarm_only_warns(
     make_tts: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     tts = make_tts("ws://127.0.0.1:9")

@@ -87,7 +87,7 @@ LONG = "I could go on about this for a very long time, and so I shall, as nobody
 
 
 @pytest.mark.parametrize(("name", "after_ms"), [("twilio", 400), *((name, 1500) for name in CARRIERS)])
-async def test_a_caller_who_speaks_is_let_speak_and_the_history_is_what_was_heard(
+async def test_a_caller_who_speaks_interrupts_and_the_history_is_what_was_heard(
     fake_gateway: str, name: str, after_ms: int
 ) -> None:
     async with phoning(name, fake_gateway, [LONG, "As you say."]) as (carrier, call, _):
@@ -179,7 +179,7 @@ async def test_a_line_that_breaks_frees_its_session_and_is_no_fault(
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-async def test_a_page_in_somebodys_browser_cannot_call(fake_gateway: str, name: str) -> None:
+async def test_a_page_of_another_site_cannot_call(fake_gateway: str, name: str) -> None:
     bot = Bot(fake_gateway)
     async with listening(bot.application()) as host:
         with pytest.raises(InvalidStatus, match="403"):

@@ -187,7 +187,7 @@ async def test_a_piece_that_is_refused_is_told_and_what_was_taken_is_spoken() ->
         assert len(talk.samples) == 4 * 160
 
 
-async def test_nobody_there_is_an_error_and_the_pipeline_goes_on() -> None:
+async def test_an_unreachable_server_is_an_error_and_the_pipeline_goes_on() -> None:
     async with talking("ws://127.0.0.1:9") as talk:
         told: list[str] = []
 

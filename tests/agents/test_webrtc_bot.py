@@ -336,7 +336,7 @@ async def an_offer(*lines: str) -> dict[str, str]:
     return {"sdp": sdp, "type": "offer"}
 
 
-async def test_offers_that_nobody_follows_up_take_no_place(fake_gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_offers_without_a_connection_take_no_slot(fake_gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webrtc_bot.GRACE_S", 0.0)
     async with serving(fake_gateway, max_calls=2) as (url, bot), aiohttp.ClientSession() as http:
         for _ in range(5):
@@ -558,7 +558,7 @@ def test_a_listeners_place_in_a_turn_with_gaps() -> None:
     assert playout.heard_ms(13440) == playout.sent_ms == 0
 
 
-async def test_rtp_timestamps_wrap_and_those_that_cannot_be_are_not_believed() -> None:
+async def test_rtp_timestamps_wrap_and_impossible_ones_are_not_believed() -> None:
     track = SpeechTrack(lambda rtp_timestamp, start_ms: None)
     assert track.heard_ms(1234) == 0, "nothing was sent"
     track._origin, track._timestamp = (1 << 32) - 1000, 1920  # before, at and after the wrap

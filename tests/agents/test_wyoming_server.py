@@ -123,7 +123,7 @@ async def test_voices_are_described(fake_gateway: str) -> None:
     assert [(voice.name, voice.languages) for voice in program.voices] == [("slt", ["en"]), ("rms", ["en"])]
 
 
-async def test_a_client_who_leaves_stops_the_speech(fake_gateway: str) -> None:
+async def test_a_client_that_leaves_stops_the_speech(fake_gateway: str) -> None:
     async with connected(fake_gateway) as client:
         await client.write_event(Synthesize(LONG * 4).event())
         await until(client, AudioChunk)

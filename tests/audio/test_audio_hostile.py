@@ -220,7 +220,7 @@ def test_a_file_that_breaks_off_gives_what_there_is_or_is_refused(name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["WAV, 24 bit", "Vorbis in Ogg", "5.1 in MP4", "AAC in ADTS"])
-def test_bits_that_flip_harm_nobody(name: str) -> None:
+def test_files_with_flipped_bits_are_decoded_or_refused(name: str) -> None:
     data, generator = CONTAINERS[name](), np.random.default_rng(7)
     for _ in range(20):
         broken = bytearray(data)

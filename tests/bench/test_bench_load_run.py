@@ -90,8 +90,8 @@ def test_a_generator_that_stands_still_is_seen_to_be_late(gateway: GatewayHarnes
     assert load.cost.latest_p99_ms <= load.cost.late_ms.max
 
 
-def test_who_is_refused_and_who_is_lost_is_told_by_code() -> None:
-    """One stream there is; then the server goes away under those that speak."""
+def test_refused_and_lost_streams_are_told_apart_by_code() -> None:
+    """The server has one stream; then it goes away while streams speak."""
     with GatewayHarness({"max_streams": 1, "chars_per_patch": 1}, max_queued=1, drain_timeout_s=0.0) as gateway:
         target = Target(gateway.ws_url, None, 1, 200, {})
         load = ServerLoad(target)
@@ -131,14 +131,14 @@ def told(late_ms: list[float], busy: float = 0.1) -> ShareResult:
 
 
 def test_samples_of_several_processes_are_one() -> None:
-    """A hundred in time and one late; two that are late half of the time, whom the many must not hide."""
+    """A hundred in time and one late; two that are late half of the time, which the many must not hide."""
     cost = cost_of([told([0.0] * 1000), told([1.0, 30.0], busy=0.5)], Usage(gateway_cores=0.04))
     assert (cost.late_ms.count, cost.late_ms.p99) == (1002, 0.0)
     assert (cost.late_ms.max, cost.latest_p99_ms) == (30.0, 30.0)
     assert (cost.usage.gateway_cores, cost.usage.client_cores, cost.usage.busiest_client) == (0.04, 0.6, 0.5)
 
 
-def test_who_is_refused_does_not_listen() -> None:
+def test_a_refused_stream_does_not_count_as_a_listener() -> None:
     load = OpenLoad(1.0, 2.0, 10.0)
     at_s = load.window[0]
     good = Heard(at_s, [(0.1, 0.0)], 50, 1.0, 0.98, 1.0, ended_s=1.0)

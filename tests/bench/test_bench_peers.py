@@ -29,7 +29,7 @@ class Metronome:
     async def stop(self) -> None: ...
 
 
-async def test_a_burst_hears_everybody_out() -> None:
+async def test_a_burst_receives_each_stream_to_its_end() -> None:
     streams, took_s = await burst(Metronome(), 3, 5, first_seed=10)
     assert [stream.num_samples for stream in streams] == [5 * 110, 5 * 111, 5 * 112]
     for stream in streams:

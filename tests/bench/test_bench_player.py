@@ -68,7 +68,7 @@ def test_known_playbacks() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 5)), max_size=20))
-def test_who_listens_at_once(spans: list[tuple[float, float]]) -> None:
+def test_mean_and_peak_concurrency_are_within_their_bounds(spans: list[tuple[float, float]]) -> None:
     mean, peak = mean_and_peak([(start_s, start_s + long_s) for start_s, long_s in spans], 2.0, 8.0)
     assert 0 <= mean <= peak + 1e-9 <= len(spans) + 1e-9
     assert mean * 6.0 <= sum(long_s for _, long_s in spans) + 1e-6

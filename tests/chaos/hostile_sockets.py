@@ -96,7 +96,7 @@ async def flushes_of_a_paused_context(hostile: HostileSocket) -> None:
         )
 
 
-async def pongs_that_nobody_reads(hostile: HostileSocket) -> None:
+async def unread_pongs(hostile: HostileSocket) -> None:
     await hostile.send({"type": "session.start"})
     while True:
         await hostile.send(*[{"type": "ping", "id": "p" * 128}] * BATCH)
@@ -162,7 +162,7 @@ ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
         flushes_of_a_paused_context,
-        pongs_that_nobody_reads,
+        unread_pongs,
         ping_frames,
         never_reading,
         abort_at_once,

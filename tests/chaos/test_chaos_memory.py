@@ -32,7 +32,7 @@ class Gateway:
 
     def __init__(self, log: Path) -> None:
         settings = json.dumps({"max_sessions": 64, "resume_window_s": 5.0, "slow_consumer_timeout_s": 5.0})
-        # More streams than the hostile can hold: whom a full engine refuses is another matter.
+        # More streams than the hostile clients can hold: refusals of a full engine are tested elsewhere.
         command = [sys.executable, str(SCRIPT), settings, json.dumps({"max_streams": 1024})]
         with log.open("w") as stderr:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)

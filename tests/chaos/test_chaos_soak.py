@@ -98,7 +98,7 @@ def test_first_packets_count_while_no_outage_is_on() -> None:
     assert not counts_for_latency(record(first_packet_s=9.0, attempt=1), OUTAGE)
 
 
-def test_what_is_held_by_nobody_is_left_over() -> None:
+def test_what_is_held_beyond_the_baseline_is_left_over() -> None:
     baseline = {"tasks": 7, "busy_slots": 2, "gateway descriptors": 12, "gateway threads": 5}
     at_rest = {"tasks": 7, "busy_slots": 0, "gateway descriptors": 11, "gateway threads": 9}
     assert left_over(baseline, at_rest) == []

@@ -406,7 +406,7 @@ def test_an_interrupted_say_that_still_waits_for_text_ends_at_once(tmp_path: Pat
     assert not path.exists()
 
 
-def test_say_ends_when_nobody_reads_its_pipe_any_more() -> None:
+def test_say_ends_when_its_pipe_is_closed() -> None:
     with say_with_a_fake_worker("command never " * 20, "-o", "-", "-q", stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.read(100)

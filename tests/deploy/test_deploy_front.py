@@ -94,7 +94,7 @@ async def until_free(fleet: Fleet) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_whoever_has_fewest_gets_the_next(fleet: Fleet) -> None:
+async def test_the_host_with_the_fewest_streams_gets_the_next(fleet: Fleet) -> None:
     async with contextlib.AsyncExitStack() as stack:
         opened = [await stack.enter_async_context(stream(fleet)) for _ in range(6)]
         hosts = [host for _, host in opened]
@@ -105,7 +105,7 @@ async def test_whoever_has_fewest_gets_the_next(fleet: Fleet) -> None:
         assert {(await stack.enter_async_context(stream(fleet)))[1] for _ in range(3)} == {hosts[0]}
 
 
-async def test_whoever_lost_his_connection_comes_back_to_his_host(fleet: Fleet) -> None:
+async def test_a_client_that_lost_its_connection_comes_back_to_its_host(fleet: Fleet) -> None:
     """By chance alone all would in one of 256 runs."""
     assert {await comes_back(fleet, number) for number in range(8)} == {"session.resumed"}
 
@@ -167,7 +167,7 @@ async def test_behind_nginx_it_is_the_same(fleet: Fleet, certificate: Certificat
     assert len(found) == 1
 
 
-async def test_a_host_that_drains_speaks_to_the_end_and_gets_nobody_new(mortal: Fleet) -> None:
+async def test_a_host_that_drains_speaks_to_the_end_and_gets_no_new_stream(mortal: Fleet) -> None:
     async with stream(mortal) as (speaking, host):
         await speaking.speak("a", 4 * TEXT)
         await speaking.until("audio", PATIENT_S)

@@ -118,7 +118,7 @@ def test_no_service_of_the_cluster_becomes_a_setting(objects: dict[str, dict[str
         assert pod(objects, name)["enableServiceLinks"] is False
 
 
-def test_who_scales_by_streams_is_the_only_one_to_say_how_many(objects: dict[str, dict[str, Any]]) -> None:
+def test_a_deployment_that_scales_by_streams_sets_no_replicas(objects: dict[str, dict[str, Any]]) -> None:
     assert "replicas" not in objects["Deployment/tts-hosts"]["spec"]
     as_shipped = named(render(CHART, "tts", {}))
     assert as_shipped["Deployment/tts-hosts"]["spec"]["replicas"] == 2

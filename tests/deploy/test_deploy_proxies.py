@@ -83,7 +83,7 @@ def test_another_host_name_is_refused(proxy: Proxy, key: tuple[str, str]) -> Non
         proxy.client("evil.example").get("/v1/voices", host="evil.example")
 
 
-async def test_where_a_client_says_it_comes_from_lets_nobody_in(proxy: Proxy, key: tuple[str, str]) -> None:
+async def test_forwarded_headers_of_a_client_do_not_let_it_in(proxy: Proxy, key: tuple[str, str]) -> None:
     local = {"X-Forwarded-For": "127.0.0.1", "X-Real-IP": "127.0.0.1", "X-Forwarded-Host": "localhost"}
     assert await refused(proxy, additional_headers=local) == (401, "unauthorized")
     assert proxy.client().get("/v1/voices", **local, Forwarded="for=127.0.0.1").status_code == 401
@@ -196,7 +196,7 @@ def test_no_log_has_a_key_when_the_server_is_lost(proxy_name: str, certificate: 
 async def test_without_keys_a_proxy_opens_nothing(
     proxy_name: str, certificate: Certificate, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Someone forgot the keys: the name that the proxy passes on is not this machine's."""
+    """The server has no keys: the name that the proxy passes on is not this machine's."""
     with GatewayHarness() as gateway:
         port = int(gateway.url.rpartition(":")[2])
         with running_proxy(proxy_name, tmp_path_factory.mktemp(proxy_name), certificate, port) as proxy:

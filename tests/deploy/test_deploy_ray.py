@@ -207,7 +207,7 @@ async def test_a_sticky_client_comes_back_to_its_session(cluster: Speaking) -> N
             assert answer["type"] == "session.resumed"
 
 
-def test_nobody_notices_that_a_replica_is_killed(cluster: Speaking) -> None:
+def test_no_stream_is_lost_when_a_replica_is_killed(cluster: Speaking) -> None:
     """Its server is told by the kernel, and lets its listeners hear all; another replica comes."""
     killed: list[int] = []
 

@@ -43,14 +43,14 @@ def test_a_replica_keeps_its_slot_and_leaves_it_to_another() -> None:
     assert [(entry.name, entry.slot) for entry in directory.entries(1.0)] == [("c", 1), ("b", 2)]
 
 
-def test_an_empty_directory_learns_again_who_has_which_slot() -> None:
+def test_an_empty_directory_learns_again_which_replica_has_which_slot() -> None:
     directory = Directory(3)
     assert directory.report("b", "h", 2, 2, 0.0) == 2
     assert directory.report("new", "h", 4, None, 0.0) == 1
     assert directory.report("a", "h", 1, 1, 0.0) == 3  # it was forgotten, and its place is taken
 
 
-def test_who_does_not_report_is_forgotten() -> None:
+def test_a_replica_that_does_not_report_is_forgotten() -> None:
     directory = Directory(3)
     directory.report("a", "h", 1, None, 0.0)
     directory.report("b", "h", 2, None, FORGOTTEN_S)

@@ -40,7 +40,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     assert (result.returncode, complaints) == (0, [])
 
 
-def test_the_unit_runs_the_server_as_nobody_in_particular_and_lets_it_drain() -> None:
+def test_the_unit_runs_the_server_as_a_dynamic_user_and_lets_it_drain() -> None:
     settings = unit_settings()
     program, *arguments = shlex.split(settings["ExecStart"])
     assert program == PROGRAM

@@ -126,7 +126,7 @@ def voice(name: str, kind: Literal["model", "cloned"] = "model", created_at: flo
 
 
 @pytest.mark.parametrize(("kind", "access", "is_own"), [("model", "public", False), ("cloned", "private", True)])
-def test_a_voice_is_ones_own_or_everybodys(kind: Literal["model", "cloned"], access: str, is_own: bool) -> None:
+def test_a_voice_is_private_to_its_owner_or_public(kind: Literal["model", "cloned"], access: str, is_own: bool) -> None:
     entry = voice_entry(voice("v", kind, 0.0), 7)
     assert (entry["access"], entry["is_owner"], entry["created_at"]) == (access, is_own, "1970-01-01T00:00:00Z")
     assert entry["locales"] == [{"locale": "en", "is_native": True}]

@@ -243,7 +243,7 @@ def test_a_word_does_not_begin_before_the_end_of_the_one_before_it(dialect: Cart
     assert [end for each in times for end in each["end"]] == [0.4, 0.6, 0.6, 0.8]
 
 
-def test_words_are_told_only_to_who_wants_them(dialect: CartesiaDialect) -> None:
+def test_words_are_sent_only_on_request(dialect: CartesiaDialect) -> None:
     opened(dialect)
     assert tell(dialect, Words("c", 1, (TimedWord("Hello", 0, 5, 0.0, 1.0),))) == []
 

@@ -137,7 +137,7 @@ def test_a_message_that_cannot_be_is_refused(dialect: DeepgramDialect, frame: st
     assert refused.value.field == field
 
 
-def test_a_client_is_told_who_speaks_at_once_and_while_a_turn_stalls(dialect: DeepgramDialect) -> None:
+def test_metadata_is_sent_at_once_and_while_a_turn_stalls(dialect: DeepgramDialect) -> None:
     assert [json.loads(frame) for frame in dialect.welcome] == [METADATA]
     assert tell(dialect, KeepAlive(("1",))) == [METADATA]
 

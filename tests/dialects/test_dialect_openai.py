@@ -65,7 +65,7 @@ def test_all_that_can_be_asked_for() -> None:
     assert speech.notices == ("unknown fields are ignored: 'something'",)
 
 
-def test_a_voice_of_ones_own_is_named_by_an_object() -> None:
+def test_a_custom_voice_is_named_by_an_object() -> None:
     assert parse(input="a", voice={"id": "voice_1"}).speech.voice == "voice_1"
     assert parse(input="a", voice=None).speech.voice is None
 

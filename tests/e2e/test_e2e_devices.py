@@ -58,7 +58,7 @@ async def speak_on(server: RunningServer, name: str, is_over: asyncio.Event) -> 
     return ends
 
 
-async def test_workers_come_and_go_under_those_who_speak() -> None:
+async def test_workers_are_replaced_and_killed_while_streams_speak() -> None:
     arguments = ("--devices=cpu,cpu", "--threads=1", "--gateways=2", "--max-late-ms=0", "--max-queued=16")
     with running_server(*arguments) as server:
         await until_serving(server, set())

@@ -131,7 +131,7 @@ def test_a_stop_is_believed_where_the_head_does_not_look_at_the_text() -> None:
     assert corrections(detector) == {}
 
 
-def test_who_does_not_come_on_after_a_stop_has_stopped() -> None:
+def test_speech_that_does_not_advance_after_a_stop_has_stopped() -> None:
     """A position that is wrong costs a second of silence, not speech without an end."""
     stuck = patches(*SPOKEN[:11], *[SPOKEN[10]] * 50)
     detector, length = speak(with_stop(stuck, 10))

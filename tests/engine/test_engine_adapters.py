@@ -188,7 +188,7 @@ def test_a_voices_cached_latents_are_kept_apart_by_adapter(
     assert harness.engine.scheduler.pool.num_cached == 0
 
 
-def test_unloading_ends_who_speaks_with_it_and_nobody_else(
+def test_unloading_ends_the_requests_of_that_adapter_and_no_others(
     fine: LoadedModel, adapters: dict[str, AdapterWeights]
 ) -> None:
     harness = Adapted(fine, adapters["first"], adapters["second"])

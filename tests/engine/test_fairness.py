@@ -114,7 +114,7 @@ def test_the_next_slot_is_the_newcomers_however_long_the_queue(num_greedy: int) 
 
 
 @pytest.mark.parametrize("num_honest", [1, 2])
-def test_on_a_device_that_is_too_slow_for_all_who_asks_for_little_is_heard(num_honest: int) -> None:
+def test_on_a_device_that_is_too_slow_for_all_a_tenant_with_few_streams_is_in_time(num_honest: int) -> None:
     """Four streams fit into real time, and ten run."""
     simulation = Simulation(make(StepCost(0.0, PATCH_S / 4, 0.0), max_streams=16))
     for index in range(10 - num_honest):

@@ -83,7 +83,7 @@ class Simulation:
 
 
 @pytest.mark.parametrize("steps", [[64] * 4, [64, 63, 62, 61]], ids=["one group", "four groups"])
-def test_contexts_with_many_flow_steps_make_nobody_else_late(steps: list[int]) -> None:
+def test_contexts_with_many_flow_steps_make_no_other_context_late(steps: list[int]) -> None:
     simulation = Simulation()
     for turn in range(20):
         for number in range(6):
@@ -161,7 +161,7 @@ def test_streams_that_make_steps_long_yield_to_another_tenants() -> None:
 # ---- shares ----------------------------------------------------------------------------------------------------------
 
 
-def test_who_gets_the_next_slot_has_the_least_work() -> None:
+def test_the_tenant_with_the_least_work_gets_the_next_slot() -> None:
     active = [request("a1", "a", 64), request("b1", "b"), request("b2", "b")]
     waiting = [request("a2", "a"), request("b3", "b")]
     turns = list(in_turn(waiting, active, {"a2": 0.0, "b3": 1.0}))
@@ -181,7 +181,7 @@ def test_what_the_device_can_carry_is_shared_by_work() -> None:
     st.lists(st.tuples(st.sampled_from("abcd"), st.integers(2, 64)), max_size=30),
     st.integers(0, 60),
 )
-def test_nobody_has_more_work_than_a_share_while_another_lacks_some(
+def test_no_tenant_has_more_work_than_a_share_while_another_lacks_some(
     wanted: list[tuple[str, int]], capacity: int
 ) -> None:
     requests = [request(f"{n:03}", tenant, steps, started_s=float(n)) for n, (tenant, steps) in enumerate(wanted)]

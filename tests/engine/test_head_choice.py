@@ -87,7 +87,7 @@ def test_too_few_sentences_say_nothing() -> None:
     assert choose_head([]) is None
 
 
-def test_readings_that_are_no_numbers_and_silence_choose_nobody() -> None:
+def test_readings_that_are_no_numbers_and_silence_choose_no_head() -> None:
     spoken = [sentence(text, seed, 0.1) for seed, text in enumerate(TEXTS)]
     broken = [dataclasses.replace(one, index=np.full_like(one.index, np.nan)) for one in spoken]
     silent = [dataclasses.replace(one, pcm=np.zeros_like(one.pcm)) for one in spoken]
@@ -104,7 +104,7 @@ def test_other_scripts_are_told_by_their_pauses_and_vowels(language: str) -> Non
     assert chosen.lag_ms == pytest.approx(100, abs=40)
 
 
-def test_of_those_that_qualify_the_one_that_agrees_best_is_taken() -> None:
+def test_of_the_heads_that_qualify_the_one_that_agrees_best_is_taken() -> None:
     good = HeadScore(3, 1, 0.9, 0.02, backward=0.01, first=0.05, last=1.0, reach=0.9899, agreement=0.4, lag_ms=20.04)
     better = dataclasses.replace(good, layer=5, agreement=0.5)
     unfit = dataclasses.replace(good, layer=7, agreement=0.9, backward=0.5)

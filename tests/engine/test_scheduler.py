@@ -458,7 +458,7 @@ def test_two_thousand_sessions_within_capacity_start_soon_and_never_stall(per_se
     assert simulation.scheduler.num_free_slots == 600
 
 
-def test_overload_is_slow_but_everybody_is_served() -> None:
+def test_under_overload_every_request_is_served_late() -> None:
     simulation = simulate(400, 200.0, StepCost(0.02, 0.002, 0.0001))  # many times what the device can do
     assert len(simulation.ended) == 400
     assert simulation.stalled
@@ -470,7 +470,7 @@ def test_two_streams_on_a_slow_device_are_both_in_time() -> None:
     assert max(simulation.ttfa_s) < 0.2
 
 
-def test_a_step_is_full_of_those_who_can_wait_and_twice_as_many_are_its_end() -> None:
+def test_a_step_is_full_of_streams_that_can_wait_and_ends_at_twice_as_many() -> None:
     scheduler = make(StepCost(0.005, 0.0002, 0.0), max_streams=12, full_streams=3, num_blocks=200)
     names = [f"r{number}" for number in range(9)]
     for name in names:
@@ -520,7 +520,7 @@ def test_while_streams_are_late_no_step_is_short_for_one_that_is_not() -> None:
     assert names()[:2] == ["r0", "r1"]
 
 
-def test_who_comes_next_waits_for_a_full_step_and_not_for_all() -> None:
+def test_a_new_stream_waits_for_a_full_step_and_not_for_all_streams() -> None:
     """A device that has time left fills leads with it; in steps over all of them it would keep newcomers waiting."""
     truth = (0.005, 0.0002, 0.00001)
     first_s = []
@@ -672,9 +672,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         for item in (*plan.prefill, *plan.decode):
             self.write(item, self.scheduler._requests[item.request_id])
         self.plan = plan
-        self.everybody_is_where_a_look_at_all_would_put_him()
+        self.every_context_is_in_the_group_that_a_full_scan_gives()
 
-    def everybody_is_where_a_look_at_all_would_put_him(self) -> None:
+    def every_context_is_in_the_group_that_a_full_scan_gives(self) -> None:
         scheduler, grouped = self.scheduler, self.scheduler._groups
         for context in scheduler._contexts.values():
             groups = [group for group in (grouped.waiting, grouped.running, grouped.parked) if context in group]
@@ -805,7 +805,7 @@ TestGoingOnMachine = GoingOnMachine.TestCase
 TestGoingOnMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_those_to_whom_nothing_happens_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parked_contexts_without_a_change_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hundred listeners with all the audio that they may have cost a step nothing."""
     scheduler = make(StepCost(0.001, 0.00001, 0.0), num_blocks=2000, max_streams=256, max_prefill_positions=100_000)
     for number in range(200):

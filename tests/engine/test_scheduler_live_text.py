@@ -226,7 +226,7 @@ def test_a_second_patch_waits_for_text_only_until_its_listener_would_have_a_gap(
 @pytest.mark.parametrize(
     ("known", "step_s", "fields"),
     [(8, 0.02, {}), (12, 0.06, {}), (12, 0.02, {"paced": False})],
-    ids=["less text than a first patch needs", "steps too long to be in time", "no listener who waits"],
+    ids=["less text than a first patch needs", "steps too long to be in time", "no listener that waits"],
 )
 def test_a_second_patch_waits_for_all_of_its_text(known: int, step_s: float, fields: dict[str, Any]) -> None:
     scheduler = make(StepCost(0.0, step_s, 0.0))
@@ -254,7 +254,7 @@ def test_an_open_text_keeps_as_far_ahead_as_its_turn_may_be_away() -> None:
     assert lead(1, strays) == 3
 
 
-def test_who_can_wait_is_left_out_of_a_step_that_may_take_longer_than_it_should() -> None:
+def test_a_stream_that_can_wait_is_left_out_of_a_step_that_may_be_long() -> None:
     def together(stray: float) -> list[str]:
         scheduler = make(StepCost(0.0, 0.05, 0.0))
         for number in range(200):
@@ -288,7 +288,7 @@ def test_a_wait_for_text_is_measured_and_leaves_no_debt_that_others_pay() -> Non
     assert "slow" in plan.speaking
 
 
-def test_an_extension_is_prefilled_in_parts_beside_those_who_are_in_time() -> None:
+def test_an_extension_is_prefilled_in_parts_beside_streams_that_are_in_time() -> None:
     scheduler = make(StepCost(0.0, 0.01, 0.002), num_blocks=128)
     for name in ("a", "b"):
         add(scheduler, name, 80, longest=200)
@@ -313,7 +313,7 @@ def test_an_extension_is_prefilled_in_parts_beside_those_who_are_in_time() -> No
     assert len(starts) > 1
 
 
-def test_who_reads_more_text_for_a_listener_who_waits_goes_before_one_who_has_not_begun() -> None:
+def test_an_extension_that_is_due_goes_before_a_stream_that_has_not_begun() -> None:
     scheduler = make(StepCost(0.0, 0.05, 0.0), max_prefill_positions=120)
     add(scheduler, "reads", 30)
     run(scheduler, 0.0)
@@ -555,7 +555,7 @@ class Crowd(Load):
             self.delays_s[request.tenant].append(max(0.0, self.now - due_s))
 
 
-def test_who_waits_for_text_gives_the_device_away_and_gets_its_share_back() -> None:
+def test_a_stream_that_waits_for_text_yields_the_device_and_gets_its_share_back() -> None:
     """Streams that wait count for no tenant, so what their tenant has besides them may run; and once their text is
     there they stand where they stood."""
     whole = Crowd(False, False).delays_s["honest"]

@@ -25,7 +25,7 @@ def speaking(cost: StepCost | None = None, paced: bool = False, **fields: object
     return scheduler, scheduler.schedule(0.0)
 
 
-def test_everybody_goes_on_by_one_as_the_scheduler_itself_would_say() -> None:
+def test_every_stream_goes_on_by_one_patch_as_in_the_scheduler_itself() -> None:
     scheduler, plan = speaking()
     for _ in range(6):  # one after the other, each accounted for when the next is on its way
         following = scheduler.ahead(plan, 0.0, 0.0)
@@ -37,7 +37,7 @@ def test_everybody_goes_on_by_one_as_the_scheduler_itself_would_say() -> None:
         plan = following
 
 
-def test_who_ended_is_in_it_in_vain() -> None:
+def test_results_of_a_stream_that_has_ended_are_dropped() -> None:
     scheduler, plan = speaking()
     following = scheduler.ahead(plan, 0.0, 0.0)
     assert len(finish(scheduler, plan, 0.0, stop=("a",))) == 1
@@ -65,7 +65,7 @@ def test_an_input_that_is_computed_in_parts_has_no_part_in_the_step_behind() -> 
     assert not scheduler.ahead(scheduler.schedule(0.0), 0.0, 0.0)
 
 
-def test_no_step_follows_the_last_patch_of_anybody() -> None:
+def test_no_step_follows_the_last_patch_of_every_stream() -> None:
     scheduler, plan = speaking(max_patches=5)
     assert scheduler.ahead(plan, 0.0, 0.0)  # its patches are the fourth ones
     finish(scheduler, plan, 0.0)
@@ -160,7 +160,7 @@ def test_where_others_fill_a_step_it_does_not_wait_for_what_became_of_the_one_be
         plan = following
 
 
-def test_who_comes_while_a_step_is_computed_is_in_the_next_one() -> None:
+def test_a_stream_that_arrives_while_a_step_is_computed_is_in_the_next_one() -> None:
     scheduler, plan = many(max_patches=40)
     add(scheduler, "new")
     following = scheduler.ahead(plan, 0.0, 0.01)
@@ -179,7 +179,7 @@ def test_a_step_behind_one_that_is_still_computed_begins_later() -> None:
         assert len(scheduler.ahead(plan, 0.0, left_s).decode) == size
 
 
-def test_too_few_others_share_the_step_with_those_that_go_on() -> None:
+def test_too_few_others_share_the_step_with_streams_that_go_on() -> None:
     scheduler, plan = many(max_patches=40)
     others = [name for name in (f"r{number}" for number in range(9)) if name not in plan.request_ids]
     for name in others[:4]:
@@ -188,7 +188,7 @@ def test_too_few_others_share_the_step_with_those_that_go_on() -> None:
     assert set(others[4:]) < set(scheduler.ahead(plan, 0.0, 0.0).request_ids)
 
 
-def test_a_step_counts_for_nobody_who_has_taken_a_name_of_it() -> None:
+def test_a_step_does_not_count_for_a_new_request_of_the_same_name() -> None:
     scheduler, plan = many(max_patches=40)
     name = plan.request_ids[0]
     scheduler.close_context(name)

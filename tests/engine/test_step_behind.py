@@ -105,7 +105,7 @@ def test_the_device_has_its_next_step_before_the_last_is_over_and_says_the_same(
     assert device.gaps_s[2:most] == [0.0] * (most - 2)
 
 
-def test_where_everybody_goes_on_the_device_has_its_next_step_in_time_too(tiny: LoadedModel) -> None:
+def test_where_every_stream_goes_on_the_device_has_its_next_step_in_time_too(tiny: LoadedModel) -> None:
     """But not before it is known which streams come beside them."""
     harness, device = lazy(tiny)
     harness.engine.runner.advances = True
@@ -164,10 +164,10 @@ def test_what_a_step_costs_is_counted_from_the_end_of_the_one_before(tiny: Loade
 
 
 @pytest.mark.parametrize(("end", "newcomer"), [(frames.Cancel("x"), "x"), (frames.CloseContext("x"), "other")])
-def test_who_ends_while_his_step_waits_for_the_device_is_heard_no_more(
+def test_a_stream_that_ends_while_its_step_waits_for_the_device_sends_no_more_audio(
     tiny: LoadedModel, end: frames.Message, newcomer: str
 ) -> None:
-    """His slot and blocks go to others behind that step, and another of his name is not taken for him."""
+    """Its slot and blocks go to others behind that step, and a new request of the same name is not taken for it."""
     harness, _ = lazy(tiny, full_streams=1, max_streams=3, num_blocks=24)
     engine = harness.engine
     for name in ("x", "y", "z"):

@@ -76,7 +76,7 @@ def test_looking_ahead_changes_nothing(
 
 
 @pytest.mark.parametrize("end", ["stop", "cancel", "close", "nan"])
-def test_who_ends_while_the_next_step_is_on_its_way_is_heard_no_more(tiny: LoadedModel, end: str) -> None:
+def test_a_stream_that_ends_while_the_next_step_is_computed_sends_no_more_audio(tiny: LoadedModel, end: str) -> None:
     """A step ahead was launched with the stream in it: its result is dropped, and what it held goes to others."""
     harness = EngineHarness(tiny, num_blocks=24)
     engine, runner = harness.engine, harness.engine.runner
@@ -106,7 +106,7 @@ def test_who_ends_while_the_next_step_is_on_its_way_is_heard_no_more(tiny: Loade
     assert torch.isfinite(runner.state.kv.pool).all()
 
 
-def test_who_is_ahead_has_no_rows(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_is_ahead_has_no_rows(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """The LMs run once for each patch, with the step before it if that has no prefill; not for one that cannot come."""
     harness = EngineHarness(tiny, num_blocks=2)
     runner, calls = harness.engine.runner, []
@@ -126,7 +126,7 @@ def test_who_is_ahead_has_no_rows(tiny: LoadedModel, monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(harness.pcm("y"), harness.pcm("x")[: harness.pcm("y").size], atol=1e-4)
 
 
-def test_who_is_not_in_the_next_step_is_read_when_he_comes_again(tiny: LoadedModel) -> None:
+def test_a_stream_outside_the_next_step_is_read_when_it_comes_again(tiny: LoadedModel) -> None:
     """With the streams that begin then: where others fill the next step, the LMs' weights are fetched once for both."""
     harness = EngineHarness(tiny, max_streams=5, full_streams=1)
     runner, calls = harness.engine.runner, []

@@ -277,7 +277,7 @@ async def test_a_worker_reads_an_adapter_while_it_serves(
     client.unload_adapter("a")
 
 
-async def test_a_reading_that_nobody_wants_any_more_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_adapter_that_is_removed_while_it_is_read_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     gate, posted = threading.Event(), []
 
     def read(name: str, *rest: object) -> str:
@@ -305,7 +305,7 @@ async def test_a_reading_that_nobody_wants_any_more_is_not_loaded(monkeypatch: p
     worker._encoder.shutdown()
 
 
-async def test_an_encoding_that_nobody_wants_any_more_is_not_begun_or_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_encoding_of_a_removed_voice_is_not_begun_or_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
     sent: list[frames.Message] = []
     gate = threading.Event()
@@ -504,7 +504,7 @@ async def test_free_memory_is_given_back_between_steps_and_when_idle(
     assert await worker.ended.get() is None
 
 
-async def test_nobody_waits_for_another_client_that_does_not_read(
+async def test_no_client_waits_for_another_that_does_not_read(
     monkeypatch: pytest.MonkeyPatch, beside: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr("realtime_tts.engine.client_channels.MAX_UNSENT_BYTES", 20 * CountingEngine.FRAME_BYTES)

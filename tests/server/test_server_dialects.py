@@ -109,7 +109,7 @@ async def test_a_toy_client_leaves_when_it_has_heard_all(make_gateway: Callable[
             await asyncio.wait_for(socket.recv(), 20)
 
 
-async def test_what_a_lost_connection_leaves_is_not_kept_where_nobody_can_come_back(
+async def test_a_session_that_no_client_can_resume_is_not_kept_after_its_connection(
     make_gateway: Callable[..., GatewayHarness],
 ) -> None:
     harness = make_gateway()

@@ -117,7 +117,7 @@ def test_a_cancel_of_what_was_heard_is_none(metrics: Metrics, account: SessionAc
     assert value(metrics, "barge_ins_total") == 1  # b's own cancel
 
 
-def test_what_the_server_itself_cancels_interrupts_nobody(metrics: Metrics, account: SessionAccount) -> None:
+def test_a_cancel_by_the_server_itself_is_no_interruption(metrics: Metrics, account: SessionAccount) -> None:
     for message in (started("a", 1), ContextCancelled("a", 1, 100.0, "", 0, by_client=False)):
         account.sent(message, 1.0)
     assert value(metrics, "contexts_total", outcome="cancelled") == 1

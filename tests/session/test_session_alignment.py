@@ -117,7 +117,7 @@ def test_progress_never_falls_and_stops_with_done() -> None:
     assert times(words.commit_until(1)) == [("One", 0, 500)]
 
 
-def test_finish_gives_the_words_of_segments_nobody_called_done() -> None:
+def test_finish_gives_the_words_of_segments_that_are_not_done() -> None:
     words = aligner("One.", "Two.")
     words.progress(0, 500, done=False)
     words.finish()

@@ -177,7 +177,7 @@ def test_a_client_is_told_what_is_not_spoken_when_it_is_found_out(driver: Driver
     assert [m.spans for m in driver.of(WarningMessage)] == [((5, 7),), ((18, 19),)]
 
 
-def test_a_context_of_nothing_speakable_is_warned_of_and_heard_by_nobody(driver: Driver) -> None:
+def test_a_context_of_nothing_speakable_is_warned_of_and_has_no_audio(driver: Driver) -> None:
     driver.receive(Text("c", "…🙂 🙂!"), End("c"))
     kinds = [type(m) for m in driver.sent]
     assert kinds == [SessionStarted, ContextStarted, WarningMessage, ContextDone]
@@ -631,7 +631,7 @@ def test_contexts_may_be_spoken_in_turn(make_driver: Callable[..., Driver]) -> N
     assert ends == ["a", "b", "c"]
 
 
-def test_a_context_whose_turn_has_not_come_wakes_nobody(make_driver: Callable[..., Driver]) -> None:
+def test_a_context_whose_turn_has_not_come_sets_no_deadline(make_driver: Callable[..., Driver]) -> None:
     driver = make_driver(in_turn=True, stall_s=0.5)
     driver.receive(Text("a", "One. "), Text("b", "Two. More"))
     driver.wait(0)

@@ -63,7 +63,7 @@ FLOODS: dict[str, Flood] = {
 
 
 @pytest.mark.parametrize("name", FLOODS)
-def test_a_flood_whose_answers_nobody_reads_closes_its_session(make_driver: Callable[..., Driver], name: str) -> None:
+def test_a_flood_whose_answers_are_not_read_closes_its_session(make_driver: Callable[..., Driver], name: str) -> None:
     driver = make_driver(max_session_bytes=MAX_BYTES)
     driver.say("c", "Hello there")
     driver.receive(PlaybackReport("c", 0))
@@ -115,7 +115,7 @@ def test_ids_of_128_characters_are_fine(driver: Driver) -> None:
     assert not driver.of(ErrorMessage)
 
 
-def test_what_was_sent_is_forgotten_before_anybody_is_closed(make_driver: Callable[..., Driver]) -> None:
+def test_sent_messages_are_evicted_before_the_session_is_closed(make_driver: Callable[..., Driver]) -> None:
     driver = make_driver(max_session_bytes=MAX_BYTES)
     driver.say("c", "One.")
     for _ in range(2000):
@@ -129,7 +129,7 @@ def test_what_was_sent_is_forgotten_before_anybody_is_closed(make_driver: Callab
     assert [message.sequence for message in driver.drain() if hasattr(message, "sequence")] == [2001]
 
 
-def test_finished_contexts_are_forgotten_before_anybody_is_closed(make_driver: Callable[..., Driver]) -> None:
+def test_finished_contexts_are_evicted_before_the_session_is_closed(make_driver: Callable[..., Driver]) -> None:
     driver = make_driver(max_session_bytes=MAX_BYTES)
     for index in range(16):
         driver.receive(Text(f"c{index}", "🙂" * 10_000), CancelRequest(f"c{index}"))

@@ -43,7 +43,7 @@ def test_audio_is_sent_three_seconds_ahead_of_playback_and_no_more(driver: Drive
         assert 2500 <= lead_ms <= 3000.1
 
 
-def test_a_listener_is_ahead_with_a_second_that_he_has_not_heard(driver: Driver) -> None:
+def test_a_listener_is_ahead_with_a_second_of_unheard_audio(driver: Driver) -> None:
     assert not driver.session.contexts.is_ahead("c", driver.now)
     driver.say("c", "A long story.")
     driver.give("c", 49)
@@ -77,7 +77,7 @@ def test_the_lead_can_be_shorter_than_a_packet_without_a_standstill(make_driver:
     assert len(driver.of(ContextDone)) == 1
 
 
-def test_a_listener_who_pauses_stops_the_sending_and_the_engine(driver: Driver) -> None:
+def test_a_listener_that_pauses_stops_the_sending_and_the_engine(driver: Driver) -> None:
     driver.say("c", "A long story.")
     driver.speak("c", 0, 10_000)
     driver.wait(1)
@@ -110,7 +110,7 @@ def test_an_impossible_playback_figure_is_refused_and_changes_nothing(driver: Dr
     assert driver.of(ContextCancelled)[0].played_ms == 400
 
 
-def test_a_listener_who_falls_silent_about_playback_counts_as_paused(driver: Driver) -> None:
+def test_a_listener_that_stops_reporting_playback_counts_as_paused(driver: Driver) -> None:
     driver.say("c", "A long story.")
     driver.speak("c", 0, 20_000)
     driver.wait(0.5)

@@ -115,7 +115,7 @@ def test_a_client_that_came_back_and_leaves_gets_the_end_of_what_had_failed_firs
     assert driver.done(CloseSession) == [CloseSession(1000, "client_left")]
 
 
-def test_the_engine_is_parked_while_nobody_listens(driver: Driver) -> None:
+def test_the_engine_is_parked_while_the_connection_is_lost(driver: Driver) -> None:
     speaking(driver)
     driver.wait(0.5)
     driver.session.connection_lost(driver.now)

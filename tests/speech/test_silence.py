@@ -119,7 +119,7 @@ async def test_the_length_bound_counts_silence(engine: EngineClient) -> None:
     speaker.close()
 
 
-async def test_little_silence_is_made_ahead_and_none_for_nobody() -> None:
+async def test_little_silence_is_made_ahead_and_none_while_paused() -> None:
     pace, loop = SilencePace(), asyncio.get_running_loop()
     begun, made_ms = loop.time(), 0.0
     while made_ms < 2300:

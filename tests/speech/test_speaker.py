@@ -89,7 +89,7 @@ async def test_only_a_few_segments_are_at_the_engine_at_one_time(engine: EngineC
     assert not speaker.is_busy
 
 
-async def test_closing_ends_who_waits_for_audio_at_once(engine: EngineClient) -> None:
+async def test_closing_ends_a_wait_for_audio_at_once(engine: EngineClient) -> None:
     speaker = speaker_of(engine, "[stall]", "four")
     reading = asyncio.create_task(collect(speaker))
     await asyncio.sleep(0.01)
@@ -100,7 +100,7 @@ async def test_closing_ends_who_waits_for_audio_at_once(engine: EngineClient) ->
     assert engine.num_requests == 0
 
 
-async def test_closing_ends_who_waits_for_a_segment(engine: EngineClient) -> None:
+async def test_closing_ends_a_wait_for_a_segment(engine: EngineClient) -> None:
     speaker = Speaker(engine, "context", SETTINGS)
     reading = asyncio.create_task(collect(speaker))
     await asyncio.sleep(0.01)

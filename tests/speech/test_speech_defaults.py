@@ -51,7 +51,7 @@ def defaults(make_defaults: Callable[..., SpeechDefaults]) -> SpeechDefaults:
     return make_defaults()
 
 
-def test_what_nobody_chose_is_the_models(defaults: SpeechDefaults) -> None:
+def test_settings_that_are_not_given_are_the_models(defaults: SpeechDefaults) -> None:
     params = SpeechParams(
         seed=99, cfg=1.5, steps=4, language="en", mode="clause", sentence_pause_ms=0.0, openings="off"
     )
@@ -179,7 +179,7 @@ def test_an_alias_leads_to_no_voice_that_a_token_may_not_use(defaults: SpeechDef
         defaults.resolve(OPEN, Choices("rachel"), only_voices=("slt",))
 
 
-def test_of_one_word_the_callers_own_lexicon_counts_then_its_keys_then_everybodys(
+def test_the_lexicon_of_a_context_goes_before_its_keys_and_that_before_the_servers(
     make_defaults: Callable[..., SpeechDefaults], tmp_path: Path
 ) -> None:
     common, of_key = tmp_path / "common.json", tmp_path / "key.json"

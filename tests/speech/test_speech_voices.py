@@ -58,7 +58,7 @@ async def test_a_voice_is_known_by_its_name_until_it_is_removed(make_client: Mak
     await until(lambda: list(journal.frames("remove_voice").values()) == [[("remove_voice", voice_id)]] * 2)
 
 
-async def test_the_models_voices_are_everybodys_and_keep_their_names(make_client: MakeClient) -> None:
+async def test_the_models_voices_are_every_tenants_and_keep_their_names(make_client: MakeClient) -> None:
     client = await make_client()
     registry = VoiceRegistry(client)
     assert [registry.engine_id(name, "anyone") for name in ("slt", "zero-shot")] == ["slt", "zero-shot"]

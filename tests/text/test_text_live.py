@@ -166,7 +166,7 @@ def test_a_factory_makes_live_planners() -> None:
     assert [segment.final for segment in feed(planner, "Let me check it")] == [False]
 
 
-def test_who_waits_for_ever_does_not_hold_the_engine_for_ever() -> None:
+def test_a_text_that_stalls_for_ever_does_not_hold_the_engine_for_ever() -> None:
     factory = PlannerFactory(None, 200, None)
     planner = factory.make("en", live=True)
     *_, opened = feed(planner, "Let me check it ", 5.0)

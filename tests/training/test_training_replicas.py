@@ -96,7 +96,7 @@ def _wait_for_the_slower(replicas: Replicas, folder: Path) -> Result:
 
 
 @pytest.mark.slow
-def test_waiting_is_for_everybody(tmp_path: Path) -> None:
+def test_every_process_waits_for_the_slowest(tmp_path: Path) -> None:
     """To agree is not enough: the first process only sends, and does not wait for those that receive."""
     assert all(result["seen"] for result in together(_wait_for_the_slower, tmp_path))
 

@@ -174,7 +174,7 @@ async def test_a_voices_home_is_the_same_at_all_clients(make_client: MakeClient)
             client.close_context(context)
 
 
-async def test_a_worker_that_stands_still_gets_nobody_new_long_before_it_is_given_up(
+async def test_a_worker_that_stands_still_gets_no_new_context_long_before_it_is_given_up(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("realtime_tts.workers.worker_view._SUSPECT_AFTER_S", 0.3)

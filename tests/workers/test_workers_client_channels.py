@@ -72,7 +72,7 @@ async def test_clients_that_use_the_same_ids_hear_their_own(make_client: MakeCli
     assert int.from_bytes(other_pcm[:2], "little", signed=True) == 1000
 
 
-async def test_a_client_cancels_and_closes_nobody_elses(make_client: MakeClient, make_guest: MakeGuest) -> None:
+async def test_a_client_cancels_and_closes_nothing_of_another(make_client: MakeClient, make_guest: MakeGuest) -> None:
     owner = await make_client(patch_delay_s=0.02)
     guest = await make_guest(owner)
     mine, theirs = speak(owner, "x" * 40), speak(guest, "[never]")
@@ -122,7 +122,7 @@ async def test_a_worker_that_is_lost_is_lost_to_all_its_clients(make_client: Mak
     assert guest.num_ready == 0
 
 
-async def test_a_voice_is_known_for_as_long_as_somebody_holds_it(
+async def test_a_voice_is_known_for_as_long_as_a_client_holds_it(
     make_client: MakeClient, make_guest: MakeGuest, journal: Journal
 ) -> None:
     owner = await make_client(journal=journal.path)
@@ -139,7 +139,7 @@ async def test_a_voice_is_known_for_as_long_as_somebody_holds_it(
     assert isinstance((await collect(speak(owner, "hello", "c2", "r2", voice="mine")))[1], frames.Failed)
 
 
-async def test_a_damaged_frame_costs_a_client_its_connection_and_nobody_else_anything(
+async def test_a_damaged_frame_ends_the_connection_of_its_client_alone(
     make_client: MakeClient, make_guest: MakeGuest
 ) -> None:
     owner = await make_client(patch_delay_s=0.02)
@@ -177,7 +177,7 @@ async def test_each_client_knows_what_the_others_have_at_work(make_client: MakeC
     await until(lambda: owner.workers[0].num_others == 0)
 
 
-def test_what_the_engine_says_of_those_who_have_left_goes_nowhere() -> None:
+def test_engine_messages_for_clients_that_have_left_are_dropped() -> None:
     taken: list[frames.Message] = []
     channels = ClientChannels(frames.Ready("m", "cpu", "float32", "sdpa", 16000, 2560), taken.append)
     channels.send([frames.Audio("1/r", 0), frames.Done("1/r", "stop"), frames.VoiceFailed("v", "voice_exists", "")])
@@ -228,7 +228,7 @@ async def test_an_adapter_that_is_unloaded_everywhere_is_gone_for_all_and_can_co
     assert isinstance(last, frames.Done)
 
 
-async def test_who_waits_for_an_adapter_that_is_unloaded_everywhere_is_told(
+async def test_a_load_of_an_adapter_that_is_unloaded_everywhere_fails(
     make_client: MakeClient, make_guest: MakeGuest, tmp_path: Path
 ) -> None:
     owner = await make_client(adapter_gate=tmp_path / "gate")

@@ -61,7 +61,7 @@ def on_worker(client: EngineClient, number: int, text: str) -> str:
     return name
 
 
-async def test_a_device_that_loses_worker_after_worker_gets_nobody_until_one_has_stayed(
+async def test_a_device_that_loses_worker_after_worker_gets_no_context_until_one_has_stayed(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "FIRST_S", 1.5)
@@ -89,7 +89,7 @@ async def test_a_device_that_loses_worker_after_worker_gets_nobody_until_one_has
     assert worker_of(client, "new") == 0
 
 
-async def test_better_one_that_is_not_trusted_than_nobody(
+async def test_a_worker_on_a_device_that_is_not_trusted_serves_if_it_is_the_only_one(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "FIRST_S", 1000.0)

@@ -43,7 +43,7 @@ async def test_an_open_text_is_spoken_as_far_as_it_goes_and_to_its_end_when_it_i
     await until(lambda: client.stats[0].extensions == 2)
 
 
-async def test_who_is_over_or_unknown_is_not_extended(make_client: MakeClient) -> None:
+async def test_a_request_that_is_over_or_unknown_is_not_extended(make_client: MakeClient) -> None:
     client = await make_client()
     stream = speak(client, "four")
     await collect(stream)

@@ -123,7 +123,7 @@ def test_no_worker_gets_further_ahead_than_a_prefix_is_worth(
         held[chosen].add(prefix)
 
 
-def test_voices_that_nobody_has_yet_are_spread_and_stay_when_a_worker_goes() -> None:
+def test_voices_that_no_worker_has_yet_are_spread_and_stay_when_a_worker_goes() -> None:
     workers = [dataclasses.replace(IDLE, name=f"worker-{index}") for index in range(3)]
     voices = [b"%d" % number for number in range(600)]
     homes = {voice: place(workers, voice).name for voice in voices}

@@ -115,7 +115,7 @@ def test_a_process_that_has_got_the_workers_id_lives_on(
 
 
 @pytest.mark.parametrize("note", ["", "none", "-1", "0", "99999999999999999999"])
-def test_a_damaged_note_ends_nobody(parent: Path, start: Callable[..., subprocess.Popen[str]], note: str) -> None:
+def test_a_damaged_note_ends_no_process(parent: Path, start: Callable[..., subprocess.Popen[str]], note: str) -> None:
     path = killed_owner(start)
     (path.parent / "worker").write_text(note)
     clear_leftovers()

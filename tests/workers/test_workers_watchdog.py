@@ -26,7 +26,7 @@ def test_a_sign_of_life_starts_the_count_anew() -> None:
             watchdog.sign_of_life()
 
 
-def test_time_in_which_we_were_stopped_condemns_nobody() -> None:
+def test_time_in_which_the_process_was_stopped_condemns_no_worker() -> None:
     watchdog = Watchdog(5.0, now=0.0)
     now = 0.0
     while now < 4.9:  # silent already, and as long as it may be

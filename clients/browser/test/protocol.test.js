@@ -82,7 +82,7 @@ test('client messages carry the wire names and leave out what is not set', () =>
   });
 });
 
-test('a key that no subprotocol can carry is refused before anybody is asked', () => {
+test('a key that no subprotocol can carry is refused before a request is sent', () => {
   assert.deepEqual(protocol.subprotocols(), ['realtime-tts.v1']);
   assert.deepEqual(protocol.subprotocols('rtts_a-b_9'), ['realtime-tts.v1', 'realtime-tts.key.rtts_a-b_9']);
   protocol.requireKey(undefined);

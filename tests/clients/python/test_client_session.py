@@ -419,7 +419,7 @@ async def test_lost_messages_are_a_typed_gap() -> None:
             await samples_of(session.speak("Hello.", context_id="c1"))
 
 
-async def test_a_server_that_stays_away_is_a_typed_error_for_everybody() -> None:
+async def test_a_server_that_stays_away_is_a_typed_error_for_old_and_new_contexts() -> None:
     async def script(connection: Connection) -> None:
         await connection.begin()
         await connection.accept((await connection.read("text"))["context_id"])
@@ -627,7 +627,7 @@ async def test_a_window_that_is_no_number_is_a_typed_error(window: str) -> None:
                 pass
 
 
-async def test_a_fault_of_the_client_itself_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_of_the_client_itself_ends_calls_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted(Voice()) as (url, _), open_session(url) as session:
 
         def broken(*_: object) -> None:
@@ -640,7 +640,9 @@ async def test_a_fault_of_the_client_itself_leaves_nobody_waiting(monkeypatch: p
 
 
 @pytest.mark.parametrize("fault", ["surrogate", "lookup"])
-async def test_what_cannot_be_written_leaves_nobody_waiting(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_that_cannot_be_written_ends_calls_that_wait(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with scripted(Voice()) as (url, connections), open_session(url) as session:
         take = session._protocol.take_outgoing
 
@@ -746,7 +748,7 @@ async def test_a_silent_server_is_given_up() -> None:
                 pass
 
 
-async def test_nobody_there() -> None:
+async def test_an_unreachable_server_is_a_typed_error() -> None:
     with pytest.raises(client.ConnectionFailed, match="no connection"):
         async with connect("ws://127.0.0.1:9"):
             pass

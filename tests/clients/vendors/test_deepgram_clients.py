@@ -75,7 +75,7 @@ async def test_sdk_speaks_deltas_and_the_next_turn_on_the_same_socket(fake_gatew
             assert gateway_figure(fake_gateway, "sessions_opened_total") == sessions + 1, turn
 
 
-def test_the_synchronous_sdk_is_told_who_speaks_and_may_leave(fake_gateway: str) -> None:
+def test_the_synchronous_sdk_receives_metadata_and_may_leave(fake_gateway: str) -> None:
     client = DeepgramClient(api_key="any", environment=environment(fake_gateway))
     with client.speak.v1.connect(model="aura-2-thalia-en", encoding="mulaw", sample_rate=8_000) as socket:
         metadata = socket.recv()

@@ -140,7 +140,7 @@ def is_refused(
     return error is not None
 
 
-def test_a_free_stream_is_for_anybody() -> None:
+def test_a_free_stream_is_for_any_tenant() -> None:
     assert not is_refused({}, "a")
     assert not is_refused({"a": 3}, "a")
     assert is_refused({"a": 4}, "a")
@@ -151,7 +151,7 @@ def test_so_many_may_wait() -> None:
     assert is_refused({"a": 6}, "a", waiting=2)
 
 
-def test_who_has_less_than_his_share_comes_in_though_others_wait() -> None:
+def test_a_tenant_below_its_share_is_admitted_though_others_wait() -> None:
     assert is_refused({"a": 8}, "a", waiting=4)
     assert not is_refused({"a": 8}, "b", waiting=4)
     assert not is_refused({"a": 8, "b": 1}, "b", waiting=4)
@@ -170,16 +170,16 @@ def test_many_with_little_are_too_many_all_the_same(late: bool) -> None:
     assert is_refused(all_keys, "new", streams=4, waiting=4, late=late)
 
 
-def test_while_the_gateway_is_late_only_who_has_less_than_his_share_comes_in() -> None:
+def test_while_the_gateway_is_late_only_a_tenant_below_its_share_is_admitted() -> None:
     assert is_refused({"a": 2}, "a", late=True, streams=64)
     assert not is_refused({"a": 2}, "b", late=True, streams=64)
     assert is_refused({"a": 2, "b": 1}, "b", late=True, streams=64)
     assert not is_refused({"a": 2, "b": 1, "c": 1}, "d", late=True, streams=64)
-    assert is_refused({"a": 1, "b": 1}, "c", late=True, streams=64), "no key has more"
-    assert not is_refused({}, "a", late=True), "on a slow machine one is spoken to all the same"
+    assert is_refused({"a": 1, "b": 1}, "c", late=True, streams=64), "no tenant has more"
+    assert not is_refused({}, "a", late=True), "on a slow machine one stream is admitted all the same"
 
 
-def test_who_has_nothing_comes_in_while_streams_are_free_and_another_asks_far_more() -> None:
+def test_a_tenant_below_its_share_is_admitted_while_streams_are_free_and_another_asks_far_more() -> None:
     def is_late_for(speaking: dict[str, int], asked: dict[str, int], streams: int = 16) -> bool:
         return refusal(SpeechLoad(Counter(speaking), streams, True, Counter(asked)), "honest", 0) is not None
 
@@ -232,7 +232,7 @@ async def test_a_gateway_without_clients_hardly_probes(
         await until_observed(num_after + 2)
 
 
-async def test_a_late_gateway_takes_nobody_new_and_speaks_on(make_gateway: MakeGateway) -> None:
+async def test_a_late_gateway_admits_no_new_context_and_speaks_on(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_late_ms=1e-6)  # which any probe is beyond
     async with (
         open_stream(gateway.ws_url) as client,

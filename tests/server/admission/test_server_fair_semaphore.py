@@ -88,7 +88,7 @@ async def test_a_key_alone_has_all_it_may_have_and_its_visitors_come_in_order(
     assert all_here.came_in == ["a1", "a2", "a3", "a4"]
 
 
-async def test_who_holds_less_goes_before_who_came_first(visitors: Callable[..., Visitors]) -> None:
+async def test_a_tenant_that_holds_less_goes_before_one_that_came_first(visitors: Callable[..., Visitors]) -> None:
     all_here = visitors()
     await all_here.come("a1", "a2", "a3", "b1")
     await all_here.go("a1")
@@ -107,7 +107,7 @@ async def test_a_place_is_left_for_another_key(visitors: Callable[..., Visitors]
     assert all_here.inside == ["a2", "a3", "a4"]
 
 
-async def test_who_finds_too_many_waiting_is_refused(visitors: Callable[..., Visitors]) -> None:
+async def test_a_request_that_finds_too_many_waiting_is_refused(visitors: Callable[..., Visitors]) -> None:
     all_here = visitors()
     await all_here.come("a1", "a2", "a3", "a4", "a5")
     assert (await all_here.refused("a6")).message == "later"  # as many of its key wait as may
@@ -136,7 +136,7 @@ async def test_one_cancelled_as_it_is_put_out_leaves_the_places_right(visitors: 
     assert all_here.came_in == ["a1", "a2", "b1"]
 
 
-async def test_who_gives_up_leaves_no_gap(visitors: Callable[..., Visitors]) -> None:
+async def test_a_cancelled_request_leaves_no_gap(visitors: Callable[..., Visitors]) -> None:
     all_here = visitors()
     await all_here.come("a1", "a2", "b1", "b2", "c1")
     await all_here.cancel("b1")  # outside

@@ -53,7 +53,7 @@ def test_a_greedy_key_leaves_the_last_places_to_the_others() -> None:
     assert held["b"] == 25
 
 
-def test_with_1_nobody_is_held_to_a_share() -> None:
+def test_with_fair_from_1_no_tenant_is_held_to_a_share() -> None:
     assert may_enter(quotas(fair_from=1.0), A, Counter({"a": 99}), 100)
 
 
@@ -140,7 +140,7 @@ def test_no_minute_has_more_than_the_budget_of_two(per_minute: int, wanted: list
         assert sum(count for at, count in passed if start <= at < start + 60) <= 2 * per_minute * (1 + 1e-9) + 1
 
 
-def test_who_waits_as_long_as_it_is_told_is_let_pass() -> None:
+def test_a_message_passes_after_the_wait_that_was_given() -> None:
     budget = TokenBucket(600, 10, 0.0)
     budget.take(600, 0.0)
     assert budget.wait_s(100, 0.0) == pytest.approx(10)

@@ -95,7 +95,9 @@ def head(path: str, key: str = "", num_bytes: int = 10_000) -> bytes:
 
 
 @pytest.mark.parametrize("path", SPEECH_DOORS)
-async def test_who_has_no_chance_is_refused_before_the_body_is_read(make_gateway: MakeGateway, path: str) -> None:
+async def test_a_request_that_cannot_be_admitted_is_refused_before_its_body_is_read(
+    make_gateway: MakeGateway, path: str
+) -> None:
     gateway = make_gateway(worker={"max_streams": 1})
     async with open_stream(gateway.ws_url) as client:
         await client.speak("a", "command stall. ")

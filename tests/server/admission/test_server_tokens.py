@@ -1,4 +1,4 @@
-"""Short-lived tokens: what they allow, how long, and whom they let in."""
+"""Short-lived tokens: what they allow, how long, and which clients they admit."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def planted() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", planted())
-async def test_planted_tokens_let_nobody_in(secret_file: str, kind: str) -> None:
+async def test_planted_tokens_are_refused(secret_file: str, kind: str) -> None:
     access = AccessConfig(api_key_hashes=(KEY_HASH,), token_secret_file=secret_file)
     authenticator = Authenticator(ServerConfig(access=access))
     with pytest.raises(Unauthorized):

@@ -162,7 +162,7 @@ async def test_limits_are_the_hosts(host: ServerProcess) -> None:
     await until_free(host)
 
 
-async def test_killed_under_load_its_clients_go_on_at_others_and_nobody_else_notices(host: ServerProcess) -> None:
+async def test_clients_of_a_killed_gateway_go_on_at_others_and_no_other_client_notices(host: ServerProcess) -> None:
     """No word is lost, and at most one is heard twice. Its successor has the adapters that were loaded before."""
     await until_free(host)
     async with new_connections(host) as http:
@@ -325,7 +325,7 @@ def is_alive(pid: int) -> bool:
 
 @pytest.mark.logs_errors
 async def test_a_gateway_that_could_not_be_greeted_is_not_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk keeps the host from writing down whom it has started: it tries again, with one process at a time."""
+    """The host cannot note the processes that it starts on a full disk: it tries again, with one at a time."""
     started: list[int] = []
 
     def refuse(directory: SocketDirectory, *pids: int) -> None:
@@ -346,7 +346,7 @@ async def test_a_gateway_that_could_not_be_greeted_is_not_left_behind(monkeypatc
 
 
 @pytest.mark.slow
-async def test_a_killed_host_leaves_nobody(start_server: Callable[..., ServerProcess]) -> None:
+async def test_a_killed_host_leaves_no_process(start_server: Callable[..., ServerProcess]) -> None:
     """And its next start clears away the files."""
     server = start_server(gateways=2, max_late_ms=0)
     server.process.kill()

@@ -366,7 +366,7 @@ async def handshake_status(gateway: GatewayHarness) -> int:
         return error.response.status_code
 
 
-def test_nobody_is_let_in_beyond_what_the_engine_speaks(make_gateway: MakeGateway) -> None:
+def test_no_request_is_admitted_beyond_the_streams_of_the_engine(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(worker={"max_streams": 1})
     with client_of(gateway) as client, Speaking(gateway):
         refused = speak(client, "Hello.")

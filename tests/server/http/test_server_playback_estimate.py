@@ -20,7 +20,7 @@ def test_a_listener_in_real_time_hears_as_time_passes() -> None:
     assert clock.heard_ms(11.0) == 160.0, "no more than was taken"
 
 
-def test_who_reads_fast_keeps_a_little_in_front_of_it() -> None:
+def test_a_client_that_reads_fast_has_a_little_unheard() -> None:
     clock = ReaderPosition()
     clock.take(160.0, 10.0)
     clock.take(60_000.0, 10.5)

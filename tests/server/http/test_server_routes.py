@@ -309,7 +309,7 @@ def test_the_gateway_is_imported_without_codecs_and_tensors() -> None:
 
 
 @pytest.mark.logs_errors
-async def test_a_fault_of_ours_is_logged_once_and_quotes_nobody(
+async def test_an_internal_error_is_logged_once_without_its_message(
     make_gateway: Callable[..., GatewayHarness], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     gateway = make_gateway()

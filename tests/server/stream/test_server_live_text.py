@@ -80,9 +80,9 @@ async def test_by_clauses_nothing_is_heard_of_half_a_sentence(gateway: GatewayHa
         ({"text_lag_ms": 100}, {"mode": "clause"}, "clause"),
         ({}, {"mode": "live"}, "live"),
     ],
-    ids=["estimated", "measured", "measured, as the server wants it", "estimated, as the server wants it"],
+    ids=["estimated", "measured", "measured, set by the server", "estimated, set by the server"],
 )
-async def test_who_does_not_choose_gets_and_is_told_what_the_model_can_do(
+async def test_a_client_that_sets_no_mode_gets_and_is_told_the_default(
     make_gateway: MakeGateway, worker: dict[str, object], server: dict[str, object], mode: str
 ) -> None:
     gateway = make_gateway(worker={"patch_delay_s": 0.002, **worker}, **server)

@@ -61,7 +61,7 @@ async def test_a_connection_that_says_nothing_is_dropped(hasty: GatewayHarness) 
         assert await connection.read_all() == b""
 
 
-async def test_an_answer_that_nobody_reads_is_dropped(hasty: GatewayHarness) -> None:
+async def test_an_answer_that_is_not_read_is_dropped(hasty: GatewayHarness) -> None:
     with socket.socket() as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         peer.connect(("127.0.0.1", port_of(hasty.url)))
@@ -171,7 +171,7 @@ def poor_server(tmp_path: Path) -> Iterator[str]:
     assert not any("Traceback" in line or " error " in line for line in lines)
 
 
-async def test_more_peers_than_descriptors_hurt_nobody(poor_server: str) -> None:
+async def test_more_connections_than_descriptors_disturb_no_client(poor_server: str) -> None:
     async with contextlib.AsyncExitStack() as stack:
         client = await stack.enter_async_context(open_stream(poor_server.replace("http", "ws", 1) + "/v1/stream"))
         await client.send("text", context_id="a", text="command never. ")
@@ -185,7 +185,7 @@ async def test_more_peers_than_descriptors_hurt_nobody(poor_server: str) -> None
         await client.until(lambda message: message.get("state") == "all")
 
 
-def test_of_what_anybody_can_cause_one_of_a_kind_is_logged_now_and_then() -> None:
+def test_messages_that_any_client_can_cause_are_logged_once_an_interval() -> None:
     throttle = Throttle(interval_s=10)
     assert [throttle.take("a", at) for at in (0, 1, 9.9, 10, 11, 21)] == [1, 0, 0, 3, 0, 2]
     assert throttle.take("b", 11) == 1

@@ -62,7 +62,7 @@ async def test_an_interruption_at_another_speed_tells_what_was_heard(gateway: Ga
 
 
 @pytest.mark.parametrize(("speed", "num_streams"), [(0.5, 1), (1.4, 1), (2.0, 2), (4.0, 4)])
-async def test_who_listens_faster_takes_more_of_the_engine(
+async def test_a_faster_context_takes_more_of_the_engine(
     gateway: GatewayHarness, speed: float, num_streams: int
 ) -> None:
     async with open_stream(gateway.ws_url) as client:
@@ -74,7 +74,7 @@ async def test_who_listens_faster_takes_more_of_the_engine(
 
 
 @pytest.mark.parametrize(("steps", "speed", "num_streams"), [(2, 1.0, 1), (24, 1.0, 4), (24, 2.0, 8)])
-async def test_who_asks_for_more_flow_steps_takes_more_of_the_engine(
+async def test_a_context_with_more_flow_steps_takes_more_of_the_engine(
     gateway: GatewayHarness, steps: int, speed: float, num_streams: int
 ) -> None:
     async with open_stream(gateway.ws_url) as client:

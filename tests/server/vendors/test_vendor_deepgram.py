@@ -160,7 +160,7 @@ async def test_to_close_is_immediate(gateway: GatewayHarness) -> None:
     assert talk.kinds() == []
 
 
-async def test_a_client_knows_who_speaks_and_its_request(gateway: GatewayHarness) -> None:
+async def test_metadata_names_the_model_and_the_request(gateway: GatewayHarness) -> None:
     async with client(gateway) as talk:
         metadata = await talk.until("Metadata")
         assert talk.socket.response.headers["dg-request-id"] == metadata["request_id"]

@@ -103,7 +103,7 @@ def test_speed_makes_it_shorter_or_longer(http: httpx.Client, speed: float) -> N
     assert "speed" not in changed.headers["realtime-tts-notice"]
 
 
-def test_whoever_speaks_is_named_and_what_is_not_done(http: httpx.Client) -> None:
+def test_headers_name_the_voice_that_speaks_and_what_is_ignored(http: httpx.Client) -> None:
     headers = speak(http, instructions="slowly").headers
     assert headers["realtime-tts-voice"] == "slt"
     assert headers["realtime-tts-notice"] == (

@@ -111,7 +111,7 @@ def test_a_search_is_told_a_page_at_a_time(elevenlabs: httpx.Client) -> None:
 # ---- keys ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_is_checked_by_asking_who_its_user_is(elevenlabs: httpx.Client) -> None:
+def test_a_key_is_checked_by_asking_for_its_user(elevenlabs: httpx.Client) -> None:
     user = elevenlabs.get("/v1/user").json()
     assert user["subscription"] == elevenlabs.get("/v1/user/subscription").json()
     assert user["user_id"]

@@ -79,7 +79,7 @@ def test_the_key_is_vapis_secret(make_gateway: Callable[..., GatewayHarness]) ->
     assert answers[1].json()["code"] == "unauthorized"
 
 
-def test_a_caller_who_speaks_up_ends_the_speech(gateway: GatewayHarness) -> None:
+def test_a_caller_who_interrupts_ends_the_speech(gateway: GatewayHarness) -> None:
     """Vapi closes the connection; the fixture checks that nothing is left."""
     with (
         httpx.Client(base_url=gateway.url, trust_env=False, timeout=60) as http,

@@ -59,7 +59,7 @@ async def test_many_that_ask_for_a_preview_are_one_request_at_the_engine_which_e
     assert slow.settle(baseline) == baseline
 
 
-async def test_a_preview_is_made_for_those_that_wait_when_the_first_client_leaves(
+async def test_a_preview_is_made_for_clients_that_wait_when_the_first_one_leaves(
     slow: GatewayHarness, http: Callable[..., httpx.AsyncClient]
 ) -> None:
     def requests() -> list[str]:

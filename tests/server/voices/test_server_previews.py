@@ -36,7 +36,7 @@ def test_the_least_recently_heard_go_first(tmp_path: Path) -> None:
     assert [name for name in "abc" if previews.get(name)] == ["a", "c"]
 
 
-def test_those_of_voices_that_are_gone_are_dropped_at_the_start(tmp_path: Path) -> None:
+def test_previews_of_voices_that_are_gone_are_dropped_at_the_start(tmp_path: Path) -> None:
     previews = Previews(tmp_path)
     for name in ("voice-1", "voice-2"):
         previews.keep(name, b"wav")

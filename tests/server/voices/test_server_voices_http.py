@@ -1,4 +1,4 @@
-"""Voices over HTTP: what can be done with them, by whom, and what is left of one that is gone."""
+"""Voices over HTTP: what each tenant can do with them, and what is left of one that is gone."""
 
 from __future__ import annotations
 
@@ -387,7 +387,7 @@ def test_a_label_that_cannot_be_is_refused(
     assert http.patch("/v1/voices/one", json={}).json()["name"] == "one"
 
 
-def test_a_server_may_ask_who_consents_or_nothing(
+def test_a_server_may_require_the_person_who_consents_or_no_consent(
     make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
 ) -> None:
     http = clients(make_gateway(voice_consent="required"))
@@ -420,7 +420,7 @@ SLOW_UPLOAD = (
 )
 
 
-def test_slow_uploads_of_one_key_keep_nobody_from_making_a_voice(
+def test_slow_uploads_of_one_tenant_keep_no_other_from_making_a_voice(
     make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
 ) -> None:
     (slow, slow_hash), (honest, honest_hash) = create_key(), create_key()
