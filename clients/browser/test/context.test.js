@@ -53,7 +53,7 @@ test('ending twice ends once; text after the end is the caller’s mistake', () 
   assert.throws(() => context.send('more'), TypeError);
 });
 
-test('a context that never got a text is done with silence, and the server never hears of it', async () => {
+test('a context that never got a text is done with silence, and nothing is sent', async () => {
   const { context, sent } = make();
   context.end();
   assert.deepEqual(await context.done, { outcome: 'done', audioMs: 0, ttfaMs: null });
@@ -154,7 +154,7 @@ test('after a reconnect exactly what is missing is sent again, flushes in their 
   assert.ok(sent.every(({ voice }) => voice === undefined));
 });
 
-test('a context the server never heard of is opened again with its settings', () => {
+test('a context that the server never received is opened again with its settings', () => {
   const { context, sent, line } = make({ online: false, settings: { voice: 'awb' } });
   context.send('One.');
   line.online = true;
@@ -222,7 +222,7 @@ function broken({ heard = 400, cut = 500 } = {}) {
   return made;
 }
 
-test('in another session it goes on with the word that was being heard, in the same voice', () => {
+test('in another session a context goes on with the word that was being heard, in the same voice', () => {
   const { context, sent } = broken();
   assert.deepEqual(sent, [
     { type: 'text', context_id: 'c', text: 'there you', params: { speed: 2, seed: 5 }, voice: 'awb' },
@@ -264,7 +264,7 @@ test('interrupted while the old session’s part still sounds: the words’ time
   assert.deepEqual(await spoken, { playedMs: 320, spokenText: '😀, Hello', spokenChars: 9, wordShare: 0 });
 });
 
-test('it can break off again and again, and its length is the whole of it', async () => {
+test('a context can break off again and again, and its length is that of all its parts', async () => {
   const { context, sent, receive } = broken();
   receive('context.started', { number: 1, voice: 'awb', seed: 5 });
   sent.length = 0;
@@ -280,7 +280,7 @@ test('it can break off again and again, and its length is the whole of it', asyn
   assert.deepEqual(await context.done, { outcome: 'done', audioMs: 1140, ttfaMs: null });
 });
 
-test('one that had not begun is opened in another session as it would have been', () => {
+test('a context that had not begun is opened in another session with the same settings', () => {
   const { context, sent } = make({ settings: { voice: 'slt' } });
   context.send('Hi.');
   sent.length = 0;

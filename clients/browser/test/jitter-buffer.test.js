@@ -66,7 +66,7 @@ test('start and end are faded, without a jump larger than one step', () => {
   assert.ok(Math.max(...steps) <= 1 / 8 + 1e-6);
 });
 
-test('running dry fades out, is counted, and raises the depth to wait for', () => {
+test('an underrun fades out, is counted, and raises the depth to wait for', () => {
   const buffer = make();
   buffer.push(1, ones(60));
   const { output } = pullAll(buffer, 8);
@@ -116,7 +116,7 @@ test('contexts play one after the other, whichever sends first later', () => {
   assert.equal(numbers.lastIndexOf(1) + 1, numbers.indexOf(2));
 });
 
-test('a context that is dry is waited for; the next does not cut in', () => {
+test('a context in an underrun is waited for; the next does not cut in', () => {
   const buffer = make();
   buffer.push(1, ones(60));
   buffer.push(2, ones(60));

@@ -29,7 +29,7 @@ test('a context without a single sample is reported as finished', async () => {
   assert.deepEqual(finished(), [1]);
 });
 
-test('it waits for the one before it', async () => {
+test('an empty context waits for the one before it', async () => {
   const { receive, run, finished } = await processor();
   receive({ type: 'push', number: 1, samples: new Float32Array(RATE_HZ / 10), position: 0 });
   receive({ type: 'end', number: 2 });

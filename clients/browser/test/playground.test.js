@@ -27,7 +27,7 @@ test('the first error stays on show', () => {
   assert.equal(code(), 'voice_not_found');
 });
 
-test('one that nothing follows from makes way', () => {
+test('an error without consequences gives way to the next', () => {
   const { show, code } = notice();
   show(new DecodeError('damaged'));
   show(server('engine_lost', 'c1'));

@@ -94,7 +94,7 @@ async function pass(ms, done = () => false) {
   return ms;
 }
 
-test('however long the server was away, it is found within 3 s of its return', async () => {
+test('a server that was away is found within 3 s of its return, however long it was away', async () => {
   for (const awayMs of [0, 700, 5_000, 60_000]) {
     const { made } = await link();
     network.cut();
@@ -106,7 +106,7 @@ test('however long the server was away, it is found within 3 s of its return', a
   }
 });
 
-test('a session that the server no longer has is followed by another at once; given up is what was away for too long', async () => {
+test('a session that the server has lost is replaced at once; a connection lost for too long is given up', async () => {
   const { made, seen } = await link();
   network.known = false; // its process has died, another one answers
   network.socket.onclose({ code: 1006, reason: '' });
@@ -123,7 +123,7 @@ test('a session that the server no longer has is followed by another at once; gi
   assert.deepEqual(seen.lost, ['connection_lost'], 'once');
 });
 
-test('a server that lets in and closes again is not stormed', async () => {
+test('reconnects back off from a server that accepts and closes again', async () => {
   const { made } = await link();
   const clock = mock.method(performance, 'now', () => 5_000); // no connection lasts
   const receive = network.receive.bind(network);

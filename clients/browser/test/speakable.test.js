@@ -24,7 +24,7 @@ test('a lexicon or SSML may give another reading', () => {
   assert.deepEqual(found(' <speak><sub alias="hello">привет</sub></speak>', LATIN), []);
 });
 
-test('it is told in words', () => {
+test('the report is in words', () => {
   assert.equal(unspokenWords('Hi 🎉', [[3, 5]]), 'This voice cannot speak: 🎉');
   assert.equal(unspokenWords('Hi', []), '');
 });

@@ -20,7 +20,7 @@ test('a model’s own voice is shown as a name, a visitor’s as it was written'
   assert.equal(subtitleOf({ name: 'Old', kind: 'designed', description: '', instructions: 'an old man' }), 'an old man');
 });
 
-test('what is missing is asked for in the order of the form, as far as the server wants it', () => {
+test('what is missing is asked for in the order of the form, as far as the server requires it', () => {
   const which = (change, policy) => firstFault({ ...complete, ...change }, policy)?.[0] ?? null;
   assert.equal(which({ recording: null, name: '' }, 'attested'), 'record');
   assert.equal(which({ source: 'file', recording: null }, 'attested'), 'file');
