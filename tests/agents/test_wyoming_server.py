@@ -141,7 +141,9 @@ async def test_a_client_that_leaves_stops_the_speech(fake_gateway: str) -> None:
         (Event("synthesize", {"text": "Hello.", "voice": {"name": ["rms"]}}), "invalid_request"),
     ],
 )
-async def test_what_cannot_be_is_an_error_and_the_connection_lives(fake_gateway: str, event: Event, code: str) -> None:
+async def test_an_invalid_event_is_an_error_and_the_connection_stays_open(
+    fake_gateway: str, event: Event, code: str
+) -> None:
     async with connected(fake_gateway) as client:
         await client.write_event(event)
         assert Error.from_event((await until(client, Error))[-1]).code == code
@@ -152,7 +154,7 @@ async def test_what_cannot_be_is_an_error_and_the_connection_lives(fake_gateway:
 @pytest.mark.parametrize(
     "line", [b"nonsense\n", b"\xff\n", b"{}\n", b"7\n", b"x" * 100_000, b'{"type":"describe","payload_length":9}\nabc']
 )
-async def test_what_is_no_event_closes_the_connection(fake_gateway: str, line: bytes) -> None:
+async def test_a_malformed_event_closes_the_connection(fake_gateway: str, line: bytes) -> None:
     async with connected(fake_gateway) as client:
         assert client._writer is not None
         client._writer.write(line)

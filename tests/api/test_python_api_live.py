@@ -101,6 +101,6 @@ async def test_a_text_that_is_whole_is_spoken_whole(tts: AsyncTTS, monkeypatch: 
     assert num_samples == 9 * sum(2560 * -(-len(part) // 4) for part in (TEXT[:-13], TEXT[-12:]))
 
 
-async def test_a_mode_that_there_is_not_is_refused(tts: AsyncTTS) -> None:
+async def test_an_unknown_mode_is_refused(tts: AsyncTTS) -> None:
     with pytest.raises(InvalidRequest, match="mode must be one of live, clause, got 'auto'"):
         await anext(tts.generate("Hello.", mode="auto"))

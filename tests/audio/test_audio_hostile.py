@@ -203,7 +203,7 @@ REFUSED: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_none_is_refused(name: str) -> None:
+def test_data_that_is_no_recording_is_refused(name: str) -> None:
     with pytest.raises(decode_worker.Refused):
         here(REFUSED[name]())
 

@@ -201,7 +201,7 @@ def test_malformed_frames_are_reported_and_survived(page: PlaygroundPage) -> Non
     assert len(page.samples("played", number)) == (len(TEXT) + 12) * MS_PER_CHAR * 48
 
 
-def test_running_dry_is_counted_and_nothing_is_lost(page: PlaygroundPage) -> None:
+def test_an_underrun_is_counted_and_nothing_is_lost(page: PlaygroundPage) -> None:
     number = page.speak(f"[stall] {TEXT}")
     finish(page)
     num_underruns = int(page.text_of("m-underruns"))

@@ -80,7 +80,7 @@ def test_an_end_with_a_known_reason_is_no_problem(allowed: Record) -> None:
     ],
     ids=lambda one: f"{one.outcome.value} {one.code}",
 )
-def test_an_end_without_one_is(wrong: Record) -> None:
+def test_an_end_without_a_known_reason_is_a_problem(wrong: Record) -> None:
     assert problem_of(wrong, OUTAGE)
 
 

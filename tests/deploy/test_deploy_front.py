@@ -141,7 +141,7 @@ async def test_a_full_host_is_passed_over_and_full_hosts_say_so_themselves(fleet
     await until_free(fleet)
 
 
-def test_what_is_the_operators_is_not_let_through(fleet: Fleet) -> None:
+def test_operator_requests_are_not_let_through(fleet: Fleet) -> None:
     headers = {"Authorization": f"Bearer {fleet.key}"}
     with httpx.Client(base_url=f"http://127.0.0.1:{fleet.port}", trust_env=False, timeout=PATIENT_S) as http:
         assert http.get("/front").status_code == 200
@@ -183,7 +183,7 @@ async def test_a_host_that_drains_speaks_to_the_end_and_gets_no_new_stream(morta
     assert mortal.hosts[host].process.wait(PATIENT_S) == 0
 
 
-async def test_a_host_that_dies_takes_no_word_along(mortal: Fleet) -> None:
+async def test_a_host_that_dies_loses_no_word(mortal: Fleet) -> None:
     """Its clients have the rest spoken by the other one; other clients are not affected."""
     audio = speech.AudioFormat("pcm_s16le", sample_rate=16000)
     text = 4 * TEXT

@@ -91,7 +91,7 @@ async def test_forwarded_headers_of_a_client_do_not_let_it_in(proxy: Proxy, key:
     assert proxy.client().get("/v1/voices", **far).status_code == 200
 
 
-def test_the_figures_are_not_for_the_world(proxy: Proxy, proxied_gateway: GatewayHarness, key: tuple[str, str]) -> None:
+def test_metrics_are_not_let_through(proxy: Proxy, proxied_gateway: GatewayHarness, key: tuple[str, str]) -> None:
     assert (
         httpx.get(f"{proxied_gateway.url}/metrics", headers=bearer(key), trust_env=False, timeout=30).status_code == 200
     )

@@ -59,7 +59,7 @@ def test_a_replica_that_does_not_report_is_forgotten() -> None:
 
 
 @given(st.lists(st.floats(0, 1000), min_size=1, max_size=9), st.floats(1, 700), st.floats(0.1, 1.0))
-def test_all_streams_have_room_and_one_replica_less_would_not_do(
+def test_the_fewest_replicas_that_hold_all_streams_are_wanted(
     streams: list[float], capacity: float, target: float
 ) -> None:
     wanted = replicas_wanted(streams, [capacity] * len(streams), target)

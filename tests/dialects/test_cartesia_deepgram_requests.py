@@ -107,7 +107,7 @@ def test_deepgram_asks_for_a_voice_and_a_speed() -> None:
         {"callback": "http://a"},
     ],
 )
-def test_deepgram_asks_for_what_cannot_be(query: dict[str, str]) -> None:
+def test_invalid_deepgram_requests_are_refused(query: dict[str, str]) -> None:
     with pytest.raises(InvalidRequest):
         ask_deepgram(**query)
 

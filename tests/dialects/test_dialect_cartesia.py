@@ -177,7 +177,7 @@ def test_a_speed_as_a_number_or_a_name(dialect: CartesiaDialect, fields: dict[st
         ({"generation_config": {"speed": "fast"}}, InvalidMessage, "generation_config.speed"),
     ],
 )
-def test_what_cannot_be_is_refused_and_names_its_context(
+def test_an_invalid_message_is_refused_and_its_context_named(
     dialect: CartesiaDialect, fields: dict[str, Any], error: type[RealtimeTTSError], field: str
 ) -> None:
     with pytest.raises(error) as refused:
@@ -192,7 +192,7 @@ def test_a_context_that_cannot_be_named_is_not(dialect: CartesiaDialect, context
     assert refused.value.context_id is None
 
 
-def test_a_model_that_there_is_not_is_refused_where_it_opens_a_context() -> None:
+def test_an_unknown_model_is_refused_where_it_opens_a_context() -> None:
     def adapter_of(model: str | None) -> str | None:
         if model == "sonic-3":
             raise ModelNotFound("no")
@@ -277,7 +277,7 @@ def test_a_cancelled_context_ends_and_takes_no_more_text(dialect: CartesiaDialec
     assert parse(dialect, **request("too late", False)) == []
 
 
-def test_to_cancel_what_never_was_is_harmless(dialect: CartesiaDialect) -> None:
+def test_a_cancel_of_an_unknown_context_is_harmless(dialect: CartesiaDialect) -> None:
     assert parse(dialect, cancel=True) == [CancelRequest("c")]
     assert tell(dialect, CancelAcknowledged("c", "unknown")) == []
     assert parse(dialect, **request("Hello ")) == [Text("c", "Hello ", "v", PCM)]
@@ -321,7 +321,7 @@ def test_an_error_of_no_context(dialect: CartesiaDialect) -> None:
     assert len(parse(dialect, **request("more"))) == 1
 
 
-def test_contexts_that_are_over_are_forgotten_in_the_end(dialect: CartesiaDialect) -> None:
+def test_contexts_that_are_over_are_evicted(dialect: CartesiaDialect) -> None:
     for index in range(2000):
         parse(dialect, context_id=str(index), **request("Hi "))
         parse(dialect, context_id=str(index), cancel=True)
@@ -329,7 +329,7 @@ def test_contexts_that_are_over_are_forgotten_in_the_end(dialect: CartesiaDialec
     assert (len(dialect._over), len(dialect._contexts)) == (1024, 0)
 
 
-def test_what_has_no_words_in_this_dialect_is_not_said(dialect: CartesiaDialect) -> None:
+def test_messages_without_a_form_in_this_dialect_are_not_sent(dialect: CartesiaDialect) -> None:
     opened(dialect)
     assert tell(dialect, ContextStarted("c", 0, 1, "slt", 7, PCM)) == []
     assert tell(dialect, CancelAcknowledged(None, "all")) == []

@@ -78,7 +78,7 @@ def test_after_a_clear_another_turn_begins(dialect: DeepgramDialect) -> None:
     assert parse(dialect, "Speak", text="Next. ") == [Text("2", "Next. ", None, PCM)]
 
 
-def test_to_close_is_to_leave_at_once(dialect: DeepgramDialect) -> None:
+def test_a_close_leaves_at_once(dialect: DeepgramDialect) -> None:
     assert parse(dialect, "Close") == [Leave(at_once=True)]
 
 
@@ -114,7 +114,7 @@ def test_the_address_says_how_fast() -> None:
         ({"speed": "nan"}, InvalidRequest, "speed"),
     ],
 )
-def test_an_address_that_cannot_be_is_refused(query: dict[str, str], error: type[RealtimeTTSError], field: str) -> None:
+def test_an_invalid_address_is_refused(query: dict[str, str], error: type[RealtimeTTSError], field: str) -> None:
     with pytest.raises(error) as refused:
         DeepgramDialect(query, "r1", "starter")
     assert refused.value.field == field
@@ -131,7 +131,7 @@ def test_an_address_that_cannot_be_is_refused(query: dict[str, str], error: type
         ('{"type":"Speak","text":["Hi"]}', "text"),
     ],
 )
-def test_a_message_that_cannot_be_is_refused(dialect: DeepgramDialect, frame: str | bytes, field: str | None) -> None:
+def test_an_invalid_message_is_refused(dialect: DeepgramDialect, frame: str | bytes, field: str | None) -> None:
     with pytest.raises(InvalidMessage) as refused:
         dialect.parse(frame, 64 * 1024)
     assert refused.value.field == field
@@ -142,7 +142,7 @@ def test_metadata_is_sent_at_once_and_while_a_turn_stalls(dialect: DeepgramDiale
     assert tell(dialect, KeepAlive(("1",))) == [METADATA]
 
 
-def test_audio_is_bare(dialect: DeepgramDialect) -> None:
+def test_audio_is_sent_without_a_header(dialect: DeepgramDialect) -> None:
     assert tell(
         dialect, ContextStarted("1", 0, 1, "slt", 7, PCM), AudioPackets("1", 1, 1, Packets((b"\x01",), 0, 960))
     ) == [b"\x01"]

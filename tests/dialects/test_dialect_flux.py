@@ -277,7 +277,7 @@ def test_of_turns_that_are_over_only_the_last_are_kept(dialect: FluxDialect) -> 
         ('{"type":"Interrupt","playback_offset":{"type":"bytes","value":1}}', "playback_offset.type"),
     ],
 )
-def test_a_message_that_cannot_be_is_refused(dialect: FluxDialect, frame: str | bytes, field: str | None) -> None:
+def test_an_invalid_message_is_refused(dialect: FluxDialect, frame: str | bytes, field: str | None) -> None:
     with pytest.raises(InvalidMessage) as refused:
         dialect.parse(frame, 64 * 1024)
     assert refused.value.field == field

@@ -109,7 +109,7 @@ def test_an_error_is_told_once_and_ends_the_turn(dialect: InferenceDialect) -> N
         ('{"type":"session.create","encoding":"mp3"}', UnsupportedAudioFormat, "encoding"),
     ],
 )
-def test_a_message_that_cannot_be_is_refused(
+def test_an_invalid_message_is_refused(
     dialect: InferenceDialect, frame: str, error: type[RealtimeTTSError], field: str | None
 ) -> None:
     with pytest.raises(error) as refused:

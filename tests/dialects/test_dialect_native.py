@@ -124,7 +124,7 @@ def test_messages_are_understood(frame: str, message: Any) -> None:
     assert parse(frame.encode()) == message
 
 
-def test_unknown_fields_are_ignored_and_of_repeated_ones_the_last_counts() -> None:
+def test_unknown_fields_are_ignored_and_the_last_of_repeated_fields_counts() -> None:
     assert parse('{"type":"end","context_id":"a","context_id":"b","x":[1,{"y":2}]}') == End("b")
 
 

@@ -46,7 +46,7 @@ def test_a_form_has_finite_numbers_only(number: str) -> None:
         assert caught.value.field == name
 
 
-def test_all_that_can_be_asked_for() -> None:
+def test_every_field_of_a_request_is_read() -> None:
     wanted = parse(
         input=" Hi there ",
         model="gpt-4o-mini-tts",
@@ -94,7 +94,7 @@ def test_a_field_that_is_null_is_absent() -> None:
         ({"input": "a", "instructions": {}}, InvalidMessage, "instructions"),
     ],
 )
-def test_what_cannot_be_is_named(fields: dict[str, Any], error: type[RealtimeTTSError], field: str) -> None:
+def test_an_invalid_field_is_named(fields: dict[str, Any], error: type[RealtimeTTSError], field: str) -> None:
     with pytest.raises(error) as caught:
         parse(**fields)
     assert caught.value.field == field
@@ -103,7 +103,7 @@ def test_what_cannot_be_is_named(fields: dict[str, Any], error: type[RealtimeTTS
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'{"input": NaN}', b"[" * 10_000, b'"input"'])
-def test_what_is_no_request_is_refused(body: bytes) -> None:
+def test_a_malformed_request_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidMessage):
         openai.parse_request(body)
 

@@ -82,7 +82,7 @@ def test_formats_are_in_the_address(name: str, expected: StreamFormat) -> None:
         (b'{"text":"a"}', "mp3_1_1", "output_format"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(body: bytes, output_format: str, field: str | None) -> None:
+def test_an_invalid_field_is_refused_by_name(body: bytes, output_format: str, field: str | None) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_request(body, "x", output_format)
     assert caught.value.field == field

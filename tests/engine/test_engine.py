@@ -181,7 +181,7 @@ def test_a_cancel_at_any_step_ends_at_once_and_leaks_nothing(tiny: LoadedModel, 
     harness.assert_nothing_leaked()
 
 
-def test_nan_in_one_stream_fails_it_and_leaves_its_neighbours_as_they_are(tiny: LoadedModel) -> None:
+def test_nan_in_one_stream_fails_it_and_leaves_the_others_as_they_are(tiny: LoadedModel) -> None:
     def run(poison: bool) -> EngineHarness:
         harness = EngineHarness(tiny, num_blocks=16)
         harness.say("bad", "abcdefghij" * 3, seed=1)
@@ -384,7 +384,7 @@ def test_an_added_voice_changes_the_sound_belongs_to_its_tenant_and_goes_with_it
 
 
 @pytest.mark.parametrize("when", ["before its first step", "in its prefill", "before the next segment"])
-def test_of_a_removed_voice_nothing_is_cached_when_what_speaks_in_it_has_ended(tiny: LoadedModel, when: str) -> None:
+def test_nothing_of_a_removed_voice_is_cached_after_its_last_request(tiny: LoadedModel, when: str) -> None:
     harness = EngineHarness(tiny, max_prefill_positions=16)
     add_voice(harness, "mine")
     harness.say("x", "theweatherisnicetoday", context="c", voice="mine")

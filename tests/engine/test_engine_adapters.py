@@ -232,7 +232,7 @@ def test_another_adapter_of_the_same_name_finds_nothing_of_the_one_before(
     assert_same(harness.pcm("after"), alone.pcm("after"))
 
 
-def test_there_is_room_for_so_many_and_for_each_name_once(
+def test_adapters_are_limited_in_number_and_each_name_is_loaded_once(
     fine: LoadedModel, adapters: dict[str, AdapterWeights]
 ) -> None:
     harness = Adapted(fine, adapters["first"], adapters["first"], adapters["second"], adapters["third"])

@@ -81,7 +81,7 @@ def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel)
     assert frames.Decoder().feed(frames.encode(ready)) == [ready]
 
 
-def test_modes_are_told_and_wrong_ones_refused(tiny: LoadedModel) -> None:
+def test_modes_are_reported_and_invalid_ones_refused(tiny: LoadedModel) -> None:
     options = EngineOptions(max_streams=2)
     engine = make_engine(tiny, CPU, options)
     ready = ready_message(engine, CPU, options, 1.0, 2.0)

@@ -103,7 +103,7 @@ def test_stop_is_ignored_up_to_step_index_two_and_the_length_guard_always_ends()
     assert (scheduler.pool.num_available, scheduler.num_free_slots, scheduler.num_waiting) == (64, 8, 0)
 
 
-def test_a_request_that_can_never_fit_is_refused_at_the_door() -> None:
+def test_a_request_that_can_never_fit_is_refused_at_once() -> None:
     scheduler = make()
     with pytest.raises(RequestTooLarge):
         add(scheduler, "long", min_prefill=500, max_patches=14)
@@ -120,7 +120,7 @@ def test_a_full_queue_refuses() -> None:
         add(scheduler, "b")
 
 
-def test_a_queue_that_one_key_has_filled_still_takes_the_others_requests() -> None:
+def test_a_queue_that_one_tenant_has_filled_still_takes_requests_of_others() -> None:
     scheduler = make(max_waiting=6, max_streams=2)
     for number in range(6):
         add(scheduler, f"greedy{number}", tenant="greedy")
@@ -137,7 +137,7 @@ def test_a_queue_that_one_key_has_filled_still_takes_the_others_requests() -> No
     add(scheduler, "honest3", tenant="honest")
 
 
-def test_so_many_keys_that_each_has_little_do_not_fill_the_queue_without_end() -> None:
+def test_many_tenants_with_few_requests_each_do_not_fill_the_queue_without_end() -> None:
     scheduler = make(max_waiting=6)
     num_taken = 0
     for number in range(100):
@@ -254,7 +254,7 @@ def test_an_unpaced_request_is_never_parked() -> None:
     assert run(scheduler, 0.0)[0].reason is FinishReason.LENGTH
 
 
-def test_the_stream_closest_to_running_dry_goes_first_and_one_with_a_lead_makes_room() -> None:
+def test_the_stream_closest_to_an_underrun_goes_first_and_one_with_a_lead_yields() -> None:
     scheduler = make(StepCost(0.0, 0.1, 0.0))
     add(scheduler, "ahead")
     for _ in range(10):
@@ -363,7 +363,7 @@ def test_a_failed_batch_ends_typed() -> None:
     assert [end.error_code for end in ends] == ["engine_out_of_memory"]
 
 
-def test_misuse_is_a_bug_that_shows() -> None:
+def test_misuse_fails_an_assertion() -> None:
     scheduler = make()
     add(scheduler, "a")
     with pytest.raises(AssertionError, match="in use"):
@@ -848,7 +848,7 @@ def test_the_times_at_which_parked_contexts_go_on_are_not_kept_for_ever() -> Non
     assert len(scheduler._groups._resumes) < 100
 
 
-def test_what_it_can_carry_in_real_time_is_told() -> None:
+def test_the_number_of_streams_in_real_time_is_reported() -> None:
     streams = {
         cost: make(StepCost(*cost)).num_real_time_streams
         for cost in ((0.03, 0.03, 0.0), (0.001, 0.001, 0.0), (1.0, 1.0, 0.0))

@@ -98,7 +98,7 @@ async def add_voice(client: EngineClient, voice_id: str) -> frames.VoiceEncoded:
 
 
 @on_shared_loop
-async def test_it_says_what_it_is_and_speaks(shared_client: EngineClient) -> None:
+async def test_a_worker_reports_its_model_and_speaks(shared_client: EngineClient) -> None:
     ready = shared_client.ready
     assert ready is not None
     assert (ready.model, ready.device, ready.dtype, ready.backend) == (NAME, "cpu", "float32", "sdpa")

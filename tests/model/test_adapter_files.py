@@ -120,7 +120,7 @@ def test_a_value_that_the_models_format_cannot_hold_is_refused(
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"lora_config": 3}', "{" * 10_000, " " * 70_000])
-def test_a_config_that_is_none_is_refused(model: VoxCPM, tmp_path: Path, content: str) -> None:
+def test_an_invalid_adapter_config_is_refused(model: VoxCPM, tmp_path: Path, content: str) -> None:
     (tmp_path / "lora_config.json").write_text(content)
     with pytest.raises(AdapterError, match=r"lora_config\.json"):
         read(tmp_path, model)

@@ -49,7 +49,7 @@ def test_streams_in_scattered_slots_keep_apart(vae):
     torch.testing.assert_close(torch.stack([torch.cat(parts) for parts in audio]), vae.decode(z), atol=1e-10, rtol=0)
 
 
-def test_a_reset_slot_is_a_new_stream_and_its_neighbour_is_not(vae):
+def test_a_reset_slot_is_a_new_stream_and_the_others_are_not(vae):
     z = latents(vae, 2, 8)
     state = vae.new_state(2, "cpu", torch.float64)
     vae.decode_stream(z[:, :4], state)

@@ -330,7 +330,7 @@ async def test_a_client_that_hangs_up_at_any_point_leaves_nothing(gateway: Gatew
 
 
 @every_door
-async def test_an_address_that_cannot_be_is_refused_or_does_no_harm(gateway: GatewayHarness, door: Door) -> None:
+async def test_an_invalid_address_is_refused_or_does_no_harm(gateway: GatewayHarness, door: Door) -> None:
     path = door.path.partition("?")[0]
     for query in QUERIES:
         try:

@@ -56,7 +56,7 @@ class Workers:
         self.keeper = self
 
 
-def test_what_its_place_in_the_text_told_of_speech_is_counted_by_kind(metrics: Metrics) -> None:
+def test_text_faults_are_counted_by_kind(metrics: Metrics) -> None:
     engine: Any = Workers()
     metrics.exposition(engine)
     faults = {"ends_cut": 5, "ends_continued": 1, "babbles": 2, "skips": 3, "repeats_mended": 4, "stuck": 6}

@@ -112,7 +112,7 @@ def test_a_refused_session_start_leaves_the_old_defaults(driver: Driver) -> None
     assert driver.done(StartSpeech)[0].settings.voice == "ruby"
 
 
-def test_a_choice_that_cannot_be_is_refused_and_opens_nothing(driver: Driver) -> None:
+def test_an_invalid_choice_is_refused_and_opens_nothing(driver: Driver) -> None:
     driver.receive(Text("c", "Hi.", params=SpeechParams(steps=0)))
     assert driver.of(ErrorMessage)[0].field == "params.steps"
     assert driver.of(ContextStarted) == []
@@ -349,7 +349,7 @@ def test_a_cancel_before_any_audio_has_heard_nothing(driver: Driver) -> None:
     assert driver.of(ContextCancelled)[0].spoken_text == ""
 
 
-def test_a_cancel_before_any_segment_does_not_concern_the_engine(driver: Driver) -> None:
+def test_a_cancel_before_any_segment_is_not_sent_to_the_engine(driver: Driver) -> None:
     driver.say("c", "not yet")
     driver.receive(CancelRequest("c"))
     assert driver.did == []
@@ -434,7 +434,7 @@ def test_failure_is_terminal_and_says_where_a_retry_can_begin(driver: Driver) ->
     assert driver.receive(CancelRequest("c"))[0].state == "failed"
 
 
-def test_cancel_after_the_audio_is_complete_does_not_bother_the_engine_again(driver: Driver) -> None:
+def test_a_cancel_after_the_audio_is_complete_is_not_sent_to_the_engine(driver: Driver) -> None:
     driver.say("c", "One.")
     driver.receive(End("c"))
     driver.speak("c", 0, 6000)
@@ -529,7 +529,7 @@ def test_a_cancel_by_the_client_is_told_from_the_end_of_a_session(driver: Driver
     assert [(m.context_id, m.by_client) for m in driver.of(ContextCancelled)] == [("a", True), ("b", False)]
 
 
-def test_a_context_that_there_is_no_room_for_is_over_and_the_session_goes_on() -> None:
+def test_a_context_beyond_capacity_is_over_and_the_session_goes_on() -> None:
     driver = Driver(session_config(), refuse=lambda: Overloaded("full") if is_full else None)
     is_full = True
     driver.receive(Text("a", "Hel"), Text("a", "lo."), End("a"), Text("b", ""))
@@ -543,7 +543,7 @@ def test_a_context_that_there_is_no_room_for_is_over_and_the_session_goes_on() -
     assert driver.of(CancelAcknowledged)[0].state == "failed"
 
 
-def test_contexts_that_are_refused_are_forgotten_in_the_end() -> None:
+def test_refused_contexts_are_evicted() -> None:
     has_room = False
     driver = Driver(session_config(), refuse=lambda: None if has_room else Overloaded("full"))
     for number in range(3 * MAX_REMEMBERED):
@@ -556,7 +556,7 @@ def test_contexts_that_are_refused_are_forgotten_in_the_end() -> None:
     assert driver.session.contexts.num_bytes <= MAX_REMEMBERED * 500
 
 
-def test_a_client_that_asks_for_context_after_context_in_vain_is_closed() -> None:
+def test_a_client_whose_contexts_are_refused_again_and_again_is_closed() -> None:
     is_full = False
     driver = Driver(session_config(), refuse=lambda: Overloaded("full") if is_full else None)
     for name in "ab":  # a context that has found room makes good what was before
@@ -575,7 +575,7 @@ def test_a_client_that_asks_for_context_after_context_in_vain_is_closed() -> Non
 # ---- what a dialect may need ---------------------------------------------------------------------------------------
 
 
-def test_a_client_that_leaves_hears_the_end_first(driver: Driver) -> None:
+def test_a_client_that_leaves_gets_the_end_first(driver: Driver) -> None:
     driver.say("c", "Hello. ")
     driver.receive(End("c"), Leave(), Text("d", "Late."))
     assert [(m.code, m.context_id) for m in driver.of(ErrorMessage)] == [("context_closed", "d")]

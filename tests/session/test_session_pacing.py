@@ -120,7 +120,7 @@ def test_a_listener_that_stops_reporting_playback_counts_as_paused(driver: Drive
     assert driver.done(PlaybackChanged)[-1] == PlaybackChanged("c", 2500, paused=True)
 
 
-def test_the_engine_learns_when_playback_starts_and_when_it_goes_on_after_running_dry(driver: Driver) -> None:
+def test_the_engine_is_told_when_playback_starts_and_when_it_goes_on_after_an_underrun(driver: Driver) -> None:
     driver.say("c", "A. B.")
     driver.give("c", 5)
     assert driver.done(PlaybackChanged) == [PlaybackChanged("c", 0, paused=False)]
@@ -194,7 +194,7 @@ def test_no_silence_beyond_four_seconds_while_a_context_is_open(driver: Driver) 
     assert driver.of(KeepAlive)
 
 
-def test_a_session_without_contexts_is_left_in_peace_and_closed_after_five_minutes(driver: Driver) -> None:
+def test_a_session_without_contexts_is_closed_after_five_minutes(driver: Driver) -> None:
     driver.receive(Ping())
     assert driver.wait(299.9) == []
     assert driver.did == []
@@ -264,7 +264,7 @@ def test_a_drained_session_finishes_what_is_open_and_takes_nothing_new(driver: D
     assert driver.done(CloseSession) == [CloseSession(1001, "draining")]
 
 
-def test_a_drained_session_without_contexts_closes_at_once_but_says_what_it_owes(driver: Driver) -> None:
+def test_a_drained_session_without_contexts_closes_at_once_after_its_last_answers(driver: Driver) -> None:
     driver.session.receive(Ping(), driver.now)
     driver.session.drain(driver.now)
     assert driver.session.state is SessionState.CONNECTED

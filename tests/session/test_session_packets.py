@@ -144,7 +144,7 @@ def test_packets_with_a_gap_before_them_are_refused(driver: Driver) -> None:
     assert runs(speak(driver, 2, 2)) == [(4, 2)]
 
 
-def test_a_short_lead_never_runs_dry_for_a_batch(make_driver: Callable[..., Driver]) -> None:
+def test_a_batch_causes_no_underrun_at_a_short_lead(make_driver: Callable[..., Driver]) -> None:
     """What is left to play when the next packets leave: with a lead of 200 ms, three quarters of it at least."""
     driver = make_driver(max_lead_s=0.2)
     driver.say("c", "A long story.")

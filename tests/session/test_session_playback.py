@@ -28,7 +28,7 @@ def test_playback_runs_in_real_time_from_the_first_packet() -> None:
     assert clock.reaches_at(2000) == pytest.approx(102)
 
 
-def test_playback_waits_where_it_has_run_dry_and_goes_on_with_the_next_packet() -> None:
+def test_playback_waits_at_an_underrun_and_goes_on_with_the_next_packet() -> None:
     clock = playing(sent_ms=20)
     assert clock.position_ms(103) == 20
     assert clock.reaches_at(40) is None

@@ -211,7 +211,7 @@ def test_no_audio_of_a_cancelled_context_comes_again(driver: Driver) -> None:
     assert resume(driver, c=21)[1] == []
 
 
-def test_a_cancelled_context_that_the_client_has_never_seen_is_told_whole(driver: Driver) -> None:
+def test_a_cancelled_context_that_the_client_has_never_seen_is_sent_completely(driver: Driver) -> None:
     speaking(driver)
     driver.receive(CancelRequest("c"))
     driver.session.connection_lost(driver.now)

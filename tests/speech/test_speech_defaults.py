@@ -197,7 +197,7 @@ def test_the_lexicon_of_a_context_goes_before_its_keys_and_that_before_the_serve
     assert make_defaults().resolve(OPEN, OPEN).params.get("lexicon") is None
 
 
-def test_a_lexicon_that_cannot_be_is_refused_before_anything_is_spoken(
+def test_an_invalid_lexicon_is_refused_before_anything_is_spoken(
     make_defaults: Callable[..., SpeechDefaults], tmp_path: Path
 ) -> None:
     with pytest.raises(BadLexicon):

@@ -175,7 +175,9 @@ async def test_a_lent_voice_has_no_name_and_goes_with_its_block(make_client: Mak
     assert_nothing_left(registry, client)
 
 
-async def test_what_cannot_be_a_voice_is_refused_before_it_is_sent(make_client: MakeClient, journal: Journal) -> None:
+async def test_an_invalid_name_or_recording_is_refused_before_it_is_sent(
+    make_client: MakeClient, journal: Journal
+) -> None:
     client = await make_client(journal=journal.path)
     registry = VoiceRegistry(client)
     for name in ("", " ", "x" * (MAX_NAME_CHARS + 1)):

@@ -182,7 +182,7 @@ def test_threads_and_processes_may_add_at_once(store: VoiceStore) -> None:
     other.close()
 
 
-def test_a_directory_that_cannot_be_used_is_a_setting_that_cannot_be(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_used_is_an_invalid_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError) as caught:
         VoiceStore(tmp_path / "file")

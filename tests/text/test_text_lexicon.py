@@ -154,7 +154,7 @@ def test_any_entries_and_any_text(entries: dict[str, str], text: str) -> None:
         ({"a b c d e f g h i": "x"}, "more than 16"),
     ],
 )
-def test_entries_that_cannot_be(entries: dict[str, str], message: str) -> None:
+def test_invalid_entries_are_refused(entries: dict[str, str], message: str) -> None:
     with pytest.raises(BadLexicon, match=message):
         Lexicon(entries.items())
 

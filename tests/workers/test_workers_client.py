@@ -108,7 +108,7 @@ async def _drop_first(stream: RequestStream) -> tuple[bytes, frames.Message]:
     return b"", messages[-1]
 
 
-async def test_the_other_workers_do_not_notice(make_client: MakeClient) -> None:
+async def test_the_other_workers_are_not_affected(make_client: MakeClient) -> None:
     client = await make_client(2, patch_delay_s=0.01)
     doomed = speak(client, "[never][crash]", "a", "1")
     healthy = speak(client, "x" * 400, "b", "2", paced=False)

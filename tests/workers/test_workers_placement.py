@@ -33,12 +33,12 @@ def candidates(*, names: int = 5) -> st.SearchStrategy[list[Candidate]]:
     return st.lists(one, min_size=1, max_size=names, unique_by=lambda candidate: candidate.name)
 
 
-def test_nothing_else_known_it_is_the_one_with_least_to_do() -> None:
+def test_a_request_goes_to_the_worker_with_the_least_work() -> None:
     busy = dataclasses.replace(IDLE, num_working=3)
     assert place([busy, OTHER], b"") == place([OTHER, busy], b"") == OTHER
 
 
-def test_without_work_it_is_the_one_with_fewest_contexts() -> None:
+def test_without_work_a_request_goes_to_the_worker_with_the_fewest_contexts() -> None:
     assert place([dataclasses.replace(IDLE, num_contexts=1), OTHER], b"") == OTHER
 
 
@@ -62,12 +62,12 @@ def test_a_worker_that_has_learned_nothing_of_positions_does_not_get_all_voices(
     assert place([dataclasses.replace(IDLE, num_cached=64, num_working=3), strays], b"v").name == "worker-0"
 
 
-def test_of_two_that_have_it_the_less_busy_one() -> None:
+def test_of_two_workers_with_the_prefix_the_less_busy_one_is_chosen() -> None:
     holders = [dataclasses.replace(IDLE, num_cached=64, num_working=1), dataclasses.replace(OTHER, num_cached=64)]
     assert place(holders, b"v").name == "worker-1"
 
 
-def test_one_that_may_stand_still_is_the_last_choice() -> None:
+def test_a_worker_that_may_stand_still_is_the_last_choice() -> None:
     stands = dataclasses.replace(IDLE, num_cached=368, is_suspect=True)
     full = dataclasses.replace(OTHER, num_working=500)
     assert place([stands, full], b"v") == full

@@ -314,7 +314,7 @@ async def test_a_cut_connection_is_resumed_and_nothing_is_lost_or_doubled(cuts: 
         assert voice.texts == {"c1": "Hello."}
 
 
-async def test_text_of_the_meantime_is_said_after_the_resume_from_where_the_server_stopped() -> None:
+async def test_text_added_while_disconnected_is_sent_after_the_resume_from_where_the_server_stopped() -> None:
     async def first(connection: Connection) -> None:
         await connection.begin()
         await connection.accept((await connection.read("text"))["context_id"])
@@ -451,7 +451,7 @@ async def test_a_draining_server_is_followed_by_a_new_session() -> None:
         assert connections[1].received[0]["type"] == "session.start"
 
 
-async def test_a_server_that_only_ever_lets_in_is_not_stormed_and_given_up() -> None:
+async def test_reconnects_to_a_server_that_closes_each_connection_back_off_and_end() -> None:
     async def drop(connection: Connection) -> None:
         await connection.read()
         await connection.started()

@@ -206,7 +206,7 @@ BAD_HEADERS = [*(("host", value) for value in BAD_HOSTS), *(("origin", value) fo
 @pytest.mark.parametrize(
     ("header", "value"), [*(("host", v) for v in BAD_HOSTS), *(("origin", v) for v in BAD_ORIGINS)]
 )
-def test_a_host_or_an_origin_that_is_none_is_invalid(keys: tuple[str, ...], header: str, value: str) -> None:
+def test_a_malformed_host_or_origin_is_invalid(keys: tuple[str, ...], header: str, value: str) -> None:
     authenticator = Authenticator(ServerConfig(access=AccessConfig(api_key_hashes=keys)))
     with pytest.raises(InvalidRequest) as caught:
         authenticator.check_origin({"host": "localhost", header: value})

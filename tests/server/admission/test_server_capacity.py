@@ -95,7 +95,7 @@ def test_lateness_ends_after_a_second_below_half_of_it() -> None:
     assert probes.see_for(RECOVERY_S, GOOD) is Pace.CAREFUL
 
 
-def test_after_lateness_one_begins_at_a_time() -> None:
+def test_after_lateness_streams_begin_one_at_a_time() -> None:
     probes = Probes()
     probes.see(*[LATE] * NUM_PROBES)
     probes.see_for(2 * RECOVERY_S, GOOD)
@@ -146,7 +146,7 @@ def test_a_free_stream_is_for_any_tenant() -> None:
     assert is_refused({"a": 4}, "a")
 
 
-def test_so_many_may_wait() -> None:
+def test_the_number_of_waiting_requests_is_limited() -> None:
     assert not is_refused({"a": 5}, "a", waiting=2)
     assert is_refused({"a": 6}, "a", waiting=2)
 
@@ -158,14 +158,14 @@ def test_a_tenant_below_its_share_is_admitted_though_others_wait() -> None:
     assert is_refused({"a": 8, "b": 2}, "b", waiting=4)
 
 
-def test_one_keys_work_fills_the_waiting_room_for_itself_only() -> None:
+def test_requests_of_one_tenant_fill_the_queue_for_that_tenant_only() -> None:
     assert is_refused({"a": 400}, "a", waiting=4)
     assert not is_refused({"a": 400}, "b", waiting=4)
     assert not is_refused({"a": 400, "b": 1}, "b", waiting=4)
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_many_with_little_are_too_many_all_the_same(late: bool) -> None:
+def test_many_tenants_with_one_stream_each_are_refused_too(late: bool) -> None:
     all_keys = {str(number): 1 for number in range(20)}
     assert is_refused(all_keys, "new", streams=4, waiting=4, late=late)
 
@@ -257,7 +257,7 @@ async def test_a_late_gateway_admits_no_new_context_and_speaks_on(make_gateway: 
         assert (await client.until_terminal("first"))["type"] == "context.cancelled"
 
 
-async def test_a_full_engine_has_so_many_contexts_wait_and_refuses_the_next(make_gateway: MakeGateway) -> None:
+async def test_a_full_engine_queues_contexts_up_to_its_limit_and_refuses_the_next(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(worker={"max_streams": 2}, max_queued=1)
     async with open_stream(gateway.ws_url) as client:
         for name in "abc":
@@ -273,7 +273,7 @@ async def test_a_full_engine_has_so_many_contexts_wait_and_refuses_the_next(make
         await client.send("cancel")
 
 
-async def test_what_the_engine_cannot_carry_in_real_time_is_no_stream(make_gateway: MakeGateway) -> None:
+async def test_streams_beyond_real_time_are_no_capacity(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(worker={"max_streams": 64, "real_time_streams": 1})
     async with (
         open_stream(gateway.ws_url) as client,

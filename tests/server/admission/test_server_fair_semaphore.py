@@ -78,7 +78,7 @@ async def visitors() -> AsyncIterator[Callable[..., Visitors]]:
         await all_here.close()
 
 
-async def test_a_key_alone_has_all_it_may_have_and_its_visitors_come_in_order(
+async def test_a_tenant_alone_has_all_its_slots_and_its_requests_come_in_order(
     visitors: Callable[..., Visitors],
 ) -> None:
     all_here = visitors()
@@ -97,7 +97,7 @@ async def test_a_tenant_that_holds_less_goes_before_one_that_came_first(visitors
     assert all_here.inside == ["b1", "a3"]
 
 
-async def test_a_place_is_left_for_another_key(visitors: Callable[..., Visitors]) -> None:
+async def test_a_slot_is_left_for_another_tenant(visitors: Callable[..., Visitors]) -> None:
     all_here = visitors(num_places=4, of_one=3)
     await all_here.come("a1", "a2", "a3", "a4", "b1")
     assert all_here.inside == ["a1", "a2", "a3", "b1"]
@@ -117,7 +117,7 @@ async def test_a_request_that_finds_too_many_waiting_is_refused(visitors: Callab
     assert all_here.inside == ["a3", "a4"]
 
 
-async def test_two_keys_cannot_fill_the_waiting_room(visitors: Callable[..., Visitors]) -> None:
+async def test_two_tenants_cannot_fill_the_queue(visitors: Callable[..., Visitors]) -> None:
     all_here = visitors(num_places=2, of_one=1, max_waiting=4, max_waiting_of_one=3)
     await all_here.come("a1", "b1", "a2", "a3", "a4", "b2")
     await all_here.come("c1")  # a4 waits no longer
@@ -126,7 +126,7 @@ async def test_two_keys_cannot_fill_the_waiting_room(visitors: Callable[..., Vis
     assert all_here.came_in == ["a1", "b1", "a2", "b2", "a3", "c1"]
 
 
-async def test_one_cancelled_as_it_is_put_out_leaves_the_places_right(visitors: Callable[..., Visitors]) -> None:
+async def test_a_request_that_is_cancelled_as_it_is_refused_takes_no_slot(visitors: Callable[..., Visitors]) -> None:
     all_here = visitors(num_places=1, of_one=1, max_waiting=2, max_waiting_of_one=2)
     await all_here.come("a1", "a2", "a3")
     await all_here.come("b1")
@@ -147,7 +147,9 @@ async def test_a_cancelled_request_leaves_no_gap(visitors: Callable[..., Visitor
     assert all_here.inside == ["d1", "d2"]
 
 
-async def test_one_cancelled_as_it_is_let_in_gives_its_place_on(visitors: Callable[..., Visitors]) -> None:
+async def test_a_request_that_is_cancelled_as_it_is_admitted_passes_its_slot_on(
+    visitors: Callable[..., Visitors],
+) -> None:
     all_here = visitors(num_places=1, of_one=1)
     await all_here.come("a1", "b1", "c1")
     await all_here.go("a1", and_cancel="b1")

@@ -38,12 +38,12 @@ def may_enter(quota: Quotas, client: Client, held: Counter[str], num_places: int
 
 
 @pytest.mark.parametrize("num_keys", [0, 1])
-def test_a_key_that_is_the_only_one_takes_everything(num_keys: int) -> None:
+def test_a_tenant_alone_takes_every_slot(num_keys: int) -> None:
     held = Counter({"a": 99})
     assert may_enter(quotas(num_keys), A, held, 100)
 
 
-def test_a_greedy_key_leaves_the_last_places_to_the_others() -> None:
+def test_a_greedy_tenant_leaves_the_last_slots_to_the_others() -> None:
     quota, held = quotas(), Counter[str]()
     while may_enter(quota, A, held, 100):
         held["a"] += 1
@@ -82,7 +82,7 @@ def test_limits_of_a_key_and_of_a_token() -> None:
     greed=st.lists(st.integers(1, 20), min_size=6, max_size=6),
     seed=st.integers(0, 2**32),
 )
-def test_a_key_below_its_share_is_let_in_if_there_is_a_place(
+def test_a_tenant_below_its_share_is_admitted_if_a_slot_is_free(
     num_places: int, num_keys: int, fair_from: float, greed: list[int], seed: int
 ) -> None:
     """Sessions come and go; keys knock `greed` times as often as others."""
@@ -101,7 +101,7 @@ def test_a_key_below_its_share_is_let_in_if_there_is_a_place(
 
 
 @pytest.mark.parametrize("num_keys", [2, 3, 5])
-def test_keys_that_want_all_end_up_with_equal_shares(num_keys: int) -> None:
+def test_tenants_that_ask_for_all_slots_end_up_with_equal_shares(num_keys: int) -> None:
     quota, held, rng = quotas(num_keys), Counter[str](), random.Random(0)
     knocks = [Client(str(key)) for key in range(num_keys) for _ in range(10 if key == 0 else 1)]
     for _ in range(2000):
@@ -113,7 +113,7 @@ def test_keys_that_want_all_end_up_with_equal_shares(num_keys: int) -> None:
     assert all(share - 1 <= held[str(key)] <= share for key in range(num_keys))
 
 
-def test_a_key_that_comes_late_gets_its_share_as_others_leave() -> None:
+def test_a_tenant_that_comes_late_gets_its_share_as_others_leave() -> None:
     quota, held, rng = quotas(2), Counter({"a": 100}), random.Random(0)  # a had all, before b's key was there
     for _ in range(400):
         leaver = rng.choice(sorted(held.elements()))

@@ -172,7 +172,7 @@ async def test_an_answer_is_not_held_for_a_client_that_has_gone(
     assert gateway.settle(baseline) == baseline
 
 
-async def test_a_key_without_speech_comes_in_although_anothers_requests_made_the_gateway_late(
+async def test_a_tenant_without_streams_is_admitted_although_another_made_the_gateway_late(
     make_gateway: MakeGateway,
 ) -> None:
     (greedy, greedy_hash), (honest, honest_hash) = create_key(), create_key()

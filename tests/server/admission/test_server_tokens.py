@@ -199,7 +199,7 @@ async def test_a_token_goes_where_a_key_would(gateway: GatewayHarness, caplog: p
     assert KEY not in ours
 
 
-async def test_it_is_asked_for_at_the_handshake_only(make_gateway: MakeGateway, secret_file: str) -> None:
+async def test_a_token_is_checked_at_the_handshake_only(make_gateway: MakeGateway, secret_file: str) -> None:
     gateway = make_gateway(api_key_hashes=(KEY_HASH,), token_secret_file=secret_file)
     short = jwt.encode(claims(exp=int(time.time()) - 3), SECRET, "HS256")  # within the clocks' skew
     async with open_stream(gateway.ws_url, additional_headers=bearer(short)) as client:
@@ -309,7 +309,7 @@ async def test_bodies_that_are_refused(gateway: GatewayHarness) -> None:
             assert (answer.status_code, answer.json()["retryable"]) == (status, False)
 
 
-async def test_a_stranger_and_a_token_get_none(gateway: GatewayHarness) -> None:
+async def test_a_wrong_key_and_a_token_get_no_token(gateway: GatewayHarness) -> None:
     token = (await issue(gateway))["token"]
     await issue(gateway, 403, credential=token)
     await issue(gateway, 401, credential="rtts_wrong")
@@ -319,7 +319,7 @@ async def test_a_server_without_keys_makes_none(shared_gateway: GatewayHarness) 
     await issue(shared_gateway, 403)
 
 
-async def test_a_body_that_drips_is_given_up(make_gateway: MakeGateway) -> None:
+async def test_a_body_that_arrives_too_slowly_is_given_up(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(api_key_hashes=(KEY_HASH,), handshake_timeout_s=0.3)
     head = f"POST /v1/tokens HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\ncontent-length: 5000\r\n\r\n"
     async with RawConnection(gateway.url) as connection:

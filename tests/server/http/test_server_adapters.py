@@ -183,7 +183,7 @@ def adapters_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gatew
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"name": 3}', b'{"name": "first", "path": "/etc"}', b"[]", b"{"])
-def test_a_body_that_is_none_is_refused(asking: Asking, adapters_gateway: GatewayHarness, body: bytes) -> None:
+def test_a_malformed_body_is_refused(asking: Asking, adapters_gateway: GatewayHarness, body: bytes) -> None:
     refused = asking(adapters_gateway).post("/v1/adapters", content=body)
     assert refused.status_code == 400
 

@@ -296,7 +296,7 @@ def fail_to_submit(request: object) -> None:
 
 
 @pytest.mark.logs_errors
-def test_a_fault_of_ours_is_told_without_its_message(make_gateway: MakeGateway) -> None:
+def test_an_internal_error_is_sent_without_its_message(make_gateway: MakeGateway) -> None:
     gateway = make_gateway()
 
     def crash(*args: object) -> None:
@@ -342,7 +342,7 @@ class Speaking:
         wait_until(lambda: self._gateway.gateway.admission.num_speeches == 0)
 
 
-def test_an_answer_holds_a_place_as_a_session_does(make_gateway: MakeGateway) -> None:
+def test_an_answer_holds_a_slot_as_a_session_does(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_sessions=1)
     with client_of(gateway) as client:
         with Speaking(gateway):
@@ -396,7 +396,7 @@ def test_characters_that_a_lexicon_adds_are_charged_and_bounded(make_gateway: Ma
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
 
 
-def test_a_key_has_its_share_of_places_and_a_token_its_own(make_gateway: MakeGateway) -> None:
+def test_a_tenant_has_its_share_of_slots_and_a_token_its_own(make_gateway: MakeGateway) -> None:
     (key, key_hash), (other, other_hash) = create_key(), create_key()
     gateway = make_gateway(api_key_hashes=(key_hash, other_hash), max_sessions_per_tenant=1)
     with client_of(gateway) as client, Speaking(gateway, key):

@@ -32,7 +32,7 @@ def hasty(make_gateway: MakeGateway) -> GatewayHarness:
     return make_gateway(handshake_timeout_s=LIMIT_S, close_timeout_s=0.1)
 
 
-async def test_headers_that_drip_are_given_up(hasty: GatewayHarness) -> None:
+async def test_headers_that_arrive_too_slowly_are_given_up(hasty: GatewayHarness) -> None:
     async with RawConnection(hasty.url) as connection:
         answer = await connection.drip(GET + b"x-padding: ...")
     assert answer.startswith(b"HTTP/1.1 408 ")
@@ -40,7 +40,7 @@ async def test_headers_that_drip_are_given_up(hasty: GatewayHarness) -> None:
     assert b'"retryable": true' in answer
 
 
-async def test_headers_that_drip_after_a_good_request_are_given_up_too(hasty: GatewayHarness) -> None:
+async def test_headers_that_arrive_too_slowly_after_a_good_request_are_given_up_too(hasty: GatewayHarness) -> None:
     async with RawConnection(hasty.url) as connection:
         connection.send(GET + b"\r\n")
         await connection.read_until(b"}")
@@ -48,7 +48,7 @@ async def test_headers_that_drip_after_a_good_request_are_given_up_too(hasty: Ga
     assert answer.startswith(b"HTTP/1.1 408 ")
 
 
-async def test_a_body_that_drips_is_given_up(hasty: GatewayHarness) -> None:
+async def test_a_body_that_arrives_too_slowly_is_given_up(hasty: GatewayHarness) -> None:
     async with RawConnection(hasty.url) as connection:
         connection.send(GET + b"content-length: 100000\r\n\r\n")
         answer = await connection.drip(b"x")
@@ -93,7 +93,7 @@ async def test_a_socket_outlives_the_limit_of_its_handshake(hasty: GatewayHarnes
         await client.until("pong")
 
 
-async def test_beyond_so_many_connections_there_is_a_quick_503(make_gateway: MakeGateway) -> None:
+async def test_connections_beyond_the_limit_are_answered_with_503_at_once(make_gateway: MakeGateway) -> None:
     gateway = make_gateway(max_connections=3)
     async with contextlib.AsyncExitStack() as stack:
         client = await stack.enter_async_context(open_stream(gateway.ws_url))
@@ -132,7 +132,7 @@ class PoorListener(socket.socket):
         return super().accept()
 
 
-async def test_without_descriptors_it_waits_and_says_so_once(
+async def test_without_descriptors_the_server_waits_and_logs_it_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("realtime_tts.server.admission.connection_limiter._RETRY_S", 0.01)
@@ -191,7 +191,7 @@ def test_messages_that_any_client_can_cause_are_logged_once_an_interval() -> Non
     assert throttle.take("b", 11) == 1
 
 
-def test_requests_that_are_none_do_not_fill_the_log(tmp_path: Path) -> None:
+def test_malformed_requests_do_not_fill_the_log(tmp_path: Path) -> None:
     script = Path(__file__).resolve().parents[2] / "support" / "serve_fake.py"
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen([sys.executable, str(script), "{}"], stdout=subprocess.PIPE, stderr=log, text=True)

@@ -97,7 +97,7 @@ async def test_the_server_bounds_flow_steps_and_says_so(gateway: GatewayHarness)
 
 
 @pytest.mark.parametrize("speed", [0, 0.2, 4.1, -1, "fast", True])
-async def test_a_speed_that_cannot_be_is_refused(gateway: GatewayHarness, speed: object) -> None:
+async def test_an_invalid_speed_is_refused(gateway: GatewayHarness, speed: object) -> None:
     async with open_stream(gateway.ws_url) as client:
         await client.send("text", context_id="c", text="Hello.", params={"speed": speed})
         error = await client.until("error")

@@ -165,7 +165,7 @@ async def test_a_cancel_frees_the_engine_within_a_step(make_gateway: Callable[..
         (json.dumps(request("Hi " * 10_000)), "text_too_long", "a"),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_is_answered_and_the_socket_lives(
+async def test_an_invalid_message_is_answered_and_the_socket_stays_open(
     gateway: GatewayHarness, frame: str | bytes, code: str, context_id: str | None
 ) -> None:
     async with client(gateway) as talk:
@@ -189,7 +189,7 @@ async def test_an_error_in_a_turn_ends_it_at_the_engine_too(gateway: GatewayHarn
         assert gateway.usage().engine_contexts <= 1
 
 
-async def test_nonsense_again_and_again_closes_the_socket(gateway: GatewayHarness) -> None:
+async def test_repeated_invalid_messages_close_the_socket(gateway: GatewayHarness) -> None:
     async with client(gateway) as talk:
         with contextlib.suppress(ConnectionClosed):
             for _ in range(40):

@@ -172,7 +172,7 @@ def test_what_is_not_done_is_said_in_a_header(clauses: GatewayHarness) -> None:
         ("sse", {"add_timestamps": "yes"}, "invalid_message"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_told_in_this_dialect(
+def test_an_invalid_request_is_answered_in_this_dialect(
     clauses: GatewayHarness, path: str, fields: dict[str, Any], code: str
 ) -> None:
     with asking(clauses) as client:

@@ -148,7 +148,7 @@ async def test_a_clear_frees_the_engine_within_a_step_and_leaves_nothing_stale(
         assert talk.kinds() == ["Cleared", "Flushed"]
 
 
-async def test_to_close_is_immediate(gateway: GatewayHarness) -> None:
+async def test_a_close_is_immediate(gateway: GatewayHarness) -> None:
     async with client(gateway) as talk:
         await talk.say(LONG)
         await talk.until("audio")
@@ -168,7 +168,9 @@ async def test_metadata_names_the_model_and_the_request(gateway: GatewayHarness)
 
 
 @pytest.mark.parametrize("frame", ["nonsense", b"\x00\x01", '{"type":"Configure"}', '{"type":"Speak"}'])
-async def test_what_cannot_be_is_answered_and_the_socket_lives(gateway: GatewayHarness, frame: str | bytes) -> None:
+async def test_an_invalid_message_is_answered_and_the_socket_stays_open(
+    gateway: GatewayHarness, frame: str | bytes
+) -> None:
     async with client(gateway) as talk:
         await talk.say("Hello ")
         await talk.socket.send(frame)
@@ -191,7 +193,7 @@ async def test_an_error_of_a_turn_is_told_once_and_the_next_turn_is_spoken(gatew
         assert talk.pcm
 
 
-async def test_nonsense_again_and_again_closes_the_socket(gateway: GatewayHarness) -> None:
+async def test_repeated_invalid_messages_close_the_socket(gateway: GatewayHarness) -> None:
     async with client(gateway) as talk:
         with contextlib.suppress(ConnectionClosed):
             for _ in range(40):
@@ -204,7 +206,7 @@ async def test_nonsense_again_and_again_closes_the_socket(gateway: GatewayHarnes
     ("query", "word"),
     [({"encoding": "mp3"}, "encoding"), ({"sample_rate": "12345"}, "sample_rate"), ({"container": "wav"}, "container")],
 )
-async def test_an_address_that_cannot_be_is_refused(gateway: GatewayHarness, query: dict[str, str], word: str) -> None:
+async def test_an_invalid_address_is_refused(gateway: GatewayHarness, query: dict[str, str], word: str) -> None:
     with pytest.raises(InvalidStatus) as refused:
         await connect(address(gateway, **query), proxy=None)
     response = refused.value.response

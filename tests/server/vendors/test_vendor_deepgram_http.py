@@ -84,7 +84,9 @@ def test_headers_name_the_request(clauses: GatewayHarness) -> None:
         ({"callback": "https://example.com"}, "invalid_request"),
     ],
 )
-def test_what_cannot_be_is_told_in_this_dialect(clauses: GatewayHarness, query: dict[str, str], code: str) -> None:
+def test_an_invalid_request_is_answered_in_this_dialect(
+    clauses: GatewayHarness, query: dict[str, str], code: str
+) -> None:
     answer = speak(clauses, **query)
     assert (answer.status_code, answer.json()["err_code"]) == (400, code)
     assert answer.json()["request_id"] == answer.headers["x-request-id"]

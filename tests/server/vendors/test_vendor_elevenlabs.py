@@ -165,7 +165,7 @@ async def test_the_address_with_one_context_closes_when_it_is_over(gateway: Gate
 
 
 @pytest.mark.parametrize("frame", ["nonsense", '{"text":7}', b"\xff", '{"text":" ","voice_settings":[]}'])
-async def test_what_is_no_message_is_answered_and_closes_the_socket(
+async def test_a_malformed_message_is_answered_and_closes_the_socket(
     gateway: GatewayHarness, frame: str | bytes
 ) -> None:
     async with client(address(gateway)) as talk:
@@ -196,7 +196,7 @@ async def test_keys_have_their_place(make_gateway: Callable[..., GatewayHarness]
             await talk.until_final()
 
 
-async def test_what_cannot_be_asked_for_is_refused_at_once(make_gateway: Callable[..., GatewayHarness]) -> None:
+async def test_an_unsupported_format_or_model_is_refused_at_once(make_gateway: Callable[..., GatewayHarness]) -> None:
     for strict, query, status in (
         (False, {"output_format": "flac_1"}, "invalid_output_format"),
         (True, {}, "model_not_found"),

@@ -127,7 +127,7 @@ def test_strange_names_of_fields_do_no_harm_in_a_header(http: httpx.Client) -> N
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/audio/transcriptions", "/nothing", "/v1/voices/a/b/c"])
-def test_an_address_that_there_is_not_is_not_found_by_any_method(http: httpx.Client, method: str, path: str) -> None:
+def test_an_unknown_address_is_not_found_by_any_method(http: httpx.Client, method: str, path: str) -> None:
     answer = http.request(method, path, json={})
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 

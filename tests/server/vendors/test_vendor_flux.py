@@ -123,7 +123,7 @@ async def test_to_close_is_to_hear_the_rest(gateway: GatewayHarness) -> None:
 @pytest.mark.parametrize(
     "frame", ["nonsense", b"\x00", '{"type":"Clear"}', '{"type":"Interrupt","playback_offset":{"value":"now"}}']
 )
-async def test_what_cannot_be_is_answered_and_the_turn_goes_on(gateway: GatewayHarness, frame: str | bytes) -> None:
+async def test_an_invalid_message_is_answered_and_the_turn_goes_on(gateway: GatewayHarness, frame: str | bytes) -> None:
     async with client(gateway) as talk:
         await talk.send("Speak", text="Hello ")
         await talk.socket.send(frame)
@@ -146,7 +146,7 @@ async def test_a_turn_that_is_too_long_ends_and_the_next_one_is_spoken(gateway: 
         assert (await talk.until("SpeechMetadata"))["audio_duration_ms"] > 0
 
 
-async def test_a_format_that_cannot_be_is_refused(gateway: GatewayHarness) -> None:
+async def test_an_unsupported_format_is_refused(gateway: GatewayHarness) -> None:
     with pytest.raises(InvalidStatus) as refused:
         async with client(gateway, "&encoding=mp3"):
             pass

@@ -94,7 +94,7 @@ def test_ssml_is_followed_and_the_rate_is_16_khz_by_itself(http: httpx.Client) -
         ("?speed=fast", body(), 400, "invalid_request"),
     ],
 )
-def test_what_cannot_be_is_refused(http: httpx.Client, query: str, wanted: Any, status: int, code: str) -> None:
+def test_an_invalid_request_is_refused(http: httpx.Client, query: str, wanted: Any, status: int, code: str) -> None:
     answer = http.post("/v1/jambonz" + query, json=wanted)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert answer.json()["error"]
@@ -169,7 +169,7 @@ async def test_what_cannot_be_streamed_is_told_and_the_next_turn_is_spoken(gatew
         assert await audio(socket, 2)
 
 
-async def test_an_address_that_cannot_be_is_refused_at_the_handshake(gateway: GatewayHarness) -> None:
+async def test_an_invalid_address_is_refused_at_the_handshake(gateway: GatewayHarness) -> None:
     for query in ("sampleRate=12345", "sampleRate=fast", "speed=fast"):
         with pytest.raises(InvalidStatus) as caught:
             await connect(address(gateway, query), proxy=None)

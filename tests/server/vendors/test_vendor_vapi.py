@@ -63,7 +63,7 @@ def test_the_address_has_what_vapi_does_not_say(http: httpx.Client) -> None:
         ("", asked(text="a" * 30_000), 413, "text_too_long"),
     ],
 )
-def test_what_cannot_be_is_refused(http: httpx.Client, query: str, body: Any, status: int, code: str) -> None:
+def test_an_invalid_request_is_refused(http: httpx.Client, query: str, body: Any, status: int, code: str) -> None:
     answer = http.post("/v1/vapi" + query, json=body)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert answer.json()["error"]

@@ -266,7 +266,7 @@ WRONG_VOICES: dict[str, tuple[dict[str, Any], int, str, str | None]] = {
 
 
 @pytest.mark.parametrize("case", WRONG_VOICES)
-def test_a_voice_that_cannot_be_is_refused_in_the_dialects_shape(
+def test_an_invalid_voice_is_refused_in_the_dialects_shape(
     gateway: GatewayHarness, recording: bytes, case: str
 ) -> None:
     changed, status, code, field = WRONG_VOICES[case]

@@ -45,7 +45,7 @@ async def until_speaking(gateway: GatewayHarness) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_many_that_ask_for_a_preview_are_one_request_at_the_engine_which_ends_with_them(
+async def test_many_clients_of_a_preview_are_one_request_at_the_engine_that_ends_with_them(
     slow: GatewayHarness, http: Callable[..., httpx.AsyncClient]
 ) -> None:
     client, baseline = http(slow), slow.usage()
@@ -79,7 +79,7 @@ async def test_a_preview_is_made_for_clients_that_wait_when_the_first_one_leaves
     await asyncio.gather(first, waiting, return_exceptions=True)
 
 
-async def test_a_preview_takes_a_place_of_its_token_and_its_key(
+async def test_a_preview_takes_a_slot_of_its_token_and_its_tenant(
     make_gateway: MakeGateway, http: Callable[..., httpx.AsyncClient]
 ) -> None:
     key, key_hash = create_key()

@@ -8,7 +8,7 @@ from pathlib import Path
 from realtime_tts.server.voices.previews import Previews
 
 
-def test_one_that_was_kept_is_there_for_the_next_process(tmp_path: Path) -> None:
+def test_a_preview_that_was_kept_is_there_for_the_next_process(tmp_path: Path) -> None:
     directory = tmp_path / "previews"
     first, second = Previews(directory), Previews(directory)
     assert first.load("voice-1") is None
@@ -23,7 +23,7 @@ def test_one_that_was_kept_is_there_for_the_next_process(tmp_path: Path) -> None
     second.forget("voice-1")
 
 
-def test_the_least_recently_heard_go_first(tmp_path: Path) -> None:
+def test_the_least_recently_heard_previews_are_evicted_first(tmp_path: Path) -> None:
     previews = Previews(tmp_path, max_bytes=20, max_disk_bytes=20)
     for age, name in ((30, "a"), (20, "b")):
         previews.keep(name, bytes(9))

@@ -131,7 +131,7 @@ async def test_a_voice_is_there_after_a_restart_and_at_another_gateway(
     assert await hears(third, "kept") == "heard"
 
 
-async def test_voices_are_their_keys_own(
+async def test_a_voice_belongs_to_its_tenant(
     make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
 ) -> None:
     (key, key_hash), (other_key, other_hash) = create_key(), create_key()
@@ -321,7 +321,7 @@ def test_what_makes_no_voice_is_refused_with_its_reason(shared: GatewayHarness, 
         ("", b""),
     ],
 )
-def test_a_broken_form_is_the_callers_fault(shared: GatewayHarness, content_type: str, body: bytes) -> None:
+def test_a_malformed_form_is_answered_with_400(shared: GatewayHarness, content_type: str, body: bytes) -> None:
     answer = httpx.post(f"{shared.url}/v1/voices", content=body, headers={"content-type": content_type})
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
@@ -367,7 +367,7 @@ def test_previews_of_another_models_voices_outlive_a_start(make_gateway: MakeGat
     assert os.listdir(tmp_path / "previews") == ["voice-of-another.wav"]
 
 
-def test_a_label_that_cannot_be_is_refused(
+def test_an_invalid_label_is_refused(
     make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
 ) -> None:
     http = clients(make_gateway())
