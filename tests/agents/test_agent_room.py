@@ -227,7 +227,9 @@ async def test_after_a_nod_it_goes_on_at_the_word_where_it_stopped(livekit: Live
             assert after["offset_s"] == pytest.approx(before["offset_s"] + before["duration_s"], abs=0.001), "discarded"
         words = worker.events("word", "nod", asked_at)
         # The end of a word may be told before it is measured: then it ends where the next one begins.
-        joins_s = [(min(word["end_s"], following["start_s"]), following["start_s"]) for word, following in pairwise(words)]
+        joins_s = [
+            (min(word["end_s"], following["start_s"]), following["start_s"]) for word, following in pairwise(words)
+        ]
         gaps_s = [after["offset_s"] for after in stretches[1:]]  # the nod's, and on a slow machine others
         assert min(max(end - gap, gap - start) for end, start in joins_s for gap in gaps_s) <= WITHIN_S / 2
 
