@@ -13,10 +13,11 @@ from realtime_tts.session.messages import AudioPackets, ContextMessage
 class _Entry:
     message: ContextMessage
     at: float
+    num_bytes: int
 
-    @property
-    def num_bytes(self) -> int:
-        return RETAINED_BYTES + message_bytes(self.message)
+    @classmethod
+    def of(cls, message: ContextMessage, at: float) -> _Entry:
+        return cls(message, at, RETAINED_BYTES + message_bytes(message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +46,21 @@ def _after(message: ContextMessage, sequence: int) -> ContextMessage | None:
 
 class ResumeBuffer:
     """Sent messages of all contexts of a session, bounded in age and, on request, in bytes; the oldest are dropped
-    first."""
+    first.
+
+    Attributes:
+        num_bytes: approximate memory in use.
+    """
 
     def __init__(self, retain_s: float) -> None:
         self._retain_s = retain_s
         self._entries: dict[str, deque[_Entry]] = {}
-
-    @property
-    def num_bytes(self) -> int:
-        """Approximate memory in use, bytes."""
-        return sum(entry.num_bytes for entries in self._entries.values() for entry in entries)
+        self.num_bytes = 0
 
     def add(self, message: ContextMessage, now: float) -> None:
-        self._entries.setdefault(message.context_id, deque()).append(_Entry(message, now))
+        entry = _Entry.of(message, now)
+        self._entries.setdefault(message.context_id, deque()).append(entry)
+        self.num_bytes += entry.num_bytes
         while (oldest := self._oldest()) is not None and self._entries[oldest][0].at < now - self._retain_s:
             self._drop_first(oldest)
 
@@ -82,7 +85,7 @@ class ResumeBuffer:
         """Drop the context's messages from number `sequence` on."""
         entries = self._entries.get(context_id)
         while entries and entries[-1].message.sequence >= sequence:
-            entries.pop()
+            self.num_bytes -= entries.pop().num_bytes
         if not entries:
             self._entries.pop(context_id, None)
 
@@ -94,15 +97,16 @@ class ResumeBuffer:
             next_sequence: number of the context's next new message.
         """
         first = max(-1, min(last_sequence, next_sequence - 1)) + 1
-        entries = self._entries.pop(context_id, deque())
+        entries = self._take(context_id)
         messages = [rest for entry in entries if (rest := _after(entry.message, first - 1)) is not None]
         return Missing(first, messages, first < (messages[0].sequence if messages else next_sequence))
 
     def forget(self, context_id: str) -> None:
-        self._entries.pop(context_id, None)
+        self._take(context_id)
 
     def clear(self) -> None:
         self._entries.clear()
+        self.num_bytes = 0
 
     def shrink(self, max_bytes: int) -> None:
         """Drop the oldest messages until at most `max_bytes` are kept."""
@@ -111,6 +115,11 @@ class ResumeBuffer:
             first = self._entries[oldest][0]
             num_packets = len(first.message.packets) if isinstance(first.message, AudioPackets) else 1
             excess -= self._drop_packets(oldest, -(-num_packets * excess // first.num_bytes))
+
+    def _take(self, context_id: str) -> deque[_Entry]:
+        entries = self._entries.pop(context_id, deque())
+        self.num_bytes -= sum(entry.num_bytes for entry in entries)
+        return entries
 
     def _oldest(self) -> str | None:
         """Return the context whose first kept message was sent before those of all others."""
@@ -124,11 +133,13 @@ class ResumeBuffer:
         if not isinstance(first.message, AudioPackets) or num_packets >= len(first.message.packets):
             self._drop_first(context_id)
             return first.num_bytes
-        entries[0] = _Entry(first.message.between(num_packets), first.at)
-        return first.num_bytes - entries[0].num_bytes
+        entries[0] = _Entry.of(first.message.between(num_packets), first.at)
+        num_bytes = first.num_bytes - entries[0].num_bytes
+        self.num_bytes -= num_bytes
+        return num_bytes
 
     def _drop_first(self, context_id: str) -> None:
         entries = self._entries[context_id]
-        entries.popleft()
+        self.num_bytes -= entries.popleft().num_bytes
         if not entries:
             del self._entries[context_id]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from session_driver import Driver
 
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import EngineLost, SessionNotFound
 from realtime_tts.session.connection import SessionState
-from realtime_tts.session.memory import PACKET_BYTES
+from realtime_tts.session.memory import PACKET_BYTES, RETAINED_BYTES, message_bytes
 from realtime_tts.session.messages import (
     AudioPackets,
     CancelAcknowledged,
@@ -370,3 +372,29 @@ def test_an_acknowledgement_of_an_unknown_context_is_harmless() -> None:
     buffer.acknowledge("x", 100)
     buffer.forget("x")
     assert buffer.num_bytes == 0
+
+
+OPERATIONS = ("add", "add", "add", "acknowledge", "drop_from", "take_missing", "forget", "clear", "shrink")
+
+
+@given(st.lists(st.tuples(st.sampled_from(OPERATIONS), st.sampled_from("ab"), st.integers(0, 30)), max_size=60))
+def test_the_bytes_are_those_of_the_messages_that_are_left(operations: list[tuple[str, str, int]]) -> None:
+    buffer, left = ResumeBuffer(retain_s=20), ResumeBuffer(retain_s=20)
+    for now, (operation, name, number) in enumerate(operations):
+        packets = Packets(tuple(bytes(100 + number) for _ in range(1 + number % 4)), 960 * now, 960)
+        arguments: dict[str, tuple[object, ...]] = {
+            "add": (AudioPackets(name, now, 1, packets), now),
+            "acknowledge": (name, 960 * number),
+            "drop_from": (name, number),
+            "take_missing": (name, number, now),
+            "forget": (name,),
+            "clear": (),
+            "shrink": (100 * number,),
+        }
+        for one in (buffer, left):
+            getattr(one, operation)(*arguments[operation])
+        copies = [left.take_missing(name, -1, now + 1).messages for name in "ab"]
+        assert buffer.num_bytes == sum(RETAINED_BYTES + message_bytes(m) for messages in copies for m in messages)
+        assert left.num_bytes == 0
+        for one in sorted((m for messages in copies for m in messages), key=lambda m: m.sequence):
+            left.add(one, one.sequence)
