@@ -209,8 +209,9 @@ def test_plain_torch_serves_as_well(starter: LoadedModel) -> None:
 def test_an_opening_from_memory_has_the_samples_that_were_made_and_goes_on_as_they_did(starter: LoadedModel) -> None:
     voices = {kept: Voices(starter) for kept in (True, False)}
     ends = ["for seven.", "for seven.", "for seven.", "for eight, and your name is on the list."]
-    num_steps = []
+    num_steps: list[dict[bool, int]] = []
     for turn, end in enumerate(ends):
+        num_steps.append({})
         name, text = f"s{turn}", "Your table is booked "
         for kept, own in voices.items():
             before = own.engine.num_steps
@@ -222,12 +223,11 @@ def test_an_opening_from_memory_has_the_samples_that_were_made_and_goes_on_as_th
             own.run()
             own.engine.post(frames.CloseContext(name))
             own.engine.step()
-            if kept:
-                num_steps.append(own.engine.num_steps - before)
+            num_steps[turn][kept] = own.engine.num_steps - before
         close(voices[True].pcm(turn), voices[False].pcm(turn), 2e-2)  # a prefill is rounded otherwise than a step
     assert np.array_equal(voices[True].pcm(2), voices[False].pcm(2))
-    assert num_steps[2] == 0
-    assert 0 < num_steps[3] < num_steps[0]
+    assert num_steps[2][True] == 0
+    assert 0 < num_steps[3][True] < num_steps[3][False]
 
 
 def test_nothing_grows_after_warm_up(starter: LoadedModel) -> None:
