@@ -135,13 +135,17 @@ def test_what_stacks_run_through_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "--fp8 flow" in describe_kernels(cuda)["fp8"]
     assert "whole stacks" in describe_kernels(cuda)["one or few streams"]
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (8, 0))
-    assert "Hopper" in describe_kernels(cuda)["one or few streams"]
+    few = describe_kernels(cuda)["one or few streams"]
+    assert "Hopper" in few
+    assert "40 % longer" in few
     assert "Hopper GPUs, not for a GPU" in describe_kernels(cuda)["fp8"]
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
     packages.pop("cuda.bindings")
     assert "cuda-bindings" in describe_kernels(cuda)["one or few streams"]
     packages.clear()
-    assert "triton" in describe_kernels(cuda)["kernels"]
+    kernels = describe_kernels(cuda)["kernels"]
+    assert "triton" in kernels
+    assert "5 to 13 times as long" in kernels
 
 
 def test_what_cannot_be_captured_ends_the_start_with_a_way_out(
