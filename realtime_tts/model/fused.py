@@ -106,20 +106,20 @@ class FusedStack:
         fp8: bool = False,
     ) -> None:
         layers = list(stack.layers)
-        self._layers, self._norm, self._few, self._patches = layers, stack.norm, few, patches
+        self._layers, self._norm, self.few, self.patches = layers, stack.norm, few, patches
         self._qkv = Product([layer.self_attn.qkv_proj.weight for layer in layers])
         self._o = Product([layer.self_attn.o_proj.weight for layer in layers])
         self._gate_up = Product([layer.mlp.gate_up_proj.weight for layer in layers])
         self._down = Product([layer.mlp.down_proj.weight for layer in layers])
-        self._gated: list[GatedProduct] = []
+        self.gated: list[GatedProduct] = []
         if many_rows and has_gated_product(layers[0].mlp.gate_up_proj.weight):
-            self._gated = [GatedProduct(layer.mlp.gate_up_proj.weight) for layer in layers]
+            self.gated = [GatedProduct(layer.mlp.gate_up_proj.weight) for layer in layers]
         self.fp8 = Fp8Layers(layers) if fp8 else None
 
     def forward(self, x: Tensor, rope: Rope | None, attend: Any) -> Tensor:
         """Return the same as `MiniCPM.forward`."""
         rows = x.reshape(-1, x.shape[-1]).contiguous()
-        if self._few is not None and len(rows) <= self._few.max_rows and not self.is_adapting:
+        if self.few is not None and len(rows) <= self.few.max_rows and not self.is_adapting:
             done = self._at_once(rows, x.shape, rope, attend)
             if done is not None:
                 return self._normed(self._norm, done).view(x.shape)
@@ -134,7 +134,7 @@ class FusedStack:
 
     def _at_once(self, rows: Tensor, shape: tuple[int, ...], rope: Rope | None, attend: Any) -> Tensor | None:
         """Run all layers in one kernel; return None if it does not support `attend`."""
-        few = self._few
+        few = self.few
         if isinstance(few, LocalStack):
             is_local = isinstance(attend, FullAttention) and not attend.causal and shape[-2] == few.length
             return few.forward(rows, rope) if is_local else None
@@ -150,7 +150,7 @@ class FusedStack:
     def first_layer(self, mu: Tensor, prefix: Tensor, times: Tensor, length: int, *, guided: bool) -> FirstLayer | None:
         """Return the precomputed first layer of a flow if it is faster, else None: see `FirstLayer`."""
         is_more = len(self._layers) > 1 and not self.is_adapting
-        patches, num_sequences = self._patches, (1 + guided) * len(mu)
+        patches, num_sequences = self.patches, (1 + guided) * len(mu)
         if patches is None or not is_more or patches.length != length or num_sequences < MIN_SEQUENCES:
             return None
         return FirstLayer(self._layers[0], self._qkv, patches, mu, prefix, times)
@@ -180,7 +180,7 @@ class FusedStack:
 
     def _attend_locally(self, qkv: Tensor, rope: Rope | None, length: int, num_queries: int) -> Tensor:
         """Return attention within whole short sequences, for the last positions of each."""
-        patches = self._patches
+        patches = self.patches
         if patches is not None and patches.length == length and len(qkv) >= MIN_SEQUENCES * length:
             return patches(qkv, rope, num_queries)
         attention = self._layers[0].self_attn
@@ -204,8 +204,8 @@ class FusedStack:
         scale, mlp = layer.residual_scale, layer.mlp
         rows = adapted(layer.self_attn.o_proj, self._o(heads, index, rows, scale), heads, scale)
         normed = self._normed(layer.post_attention_layernorm, rows)
-        if self._gated and rows.shape[0] >= MIN_ROWS and not is_adapting(mlp.gate_up_proj):
-            wide = self._gated[index](normed)
+        if self.gated and rows.shape[0] >= MIN_ROWS and not is_adapting(mlp.gate_up_proj):
+            wide = self.gated[index](normed)
         else:
             wide = swiglu(adapted(mlp.gate_up_proj, self._gate_up(normed, index), normed))
         return adapted(mlp.down_proj, self._down(wide, index, rows, scale), wide, scale)
@@ -258,12 +258,12 @@ class FusedFlow:
     """
 
     def __init__(self, flow: FlowMatching, stack: FusedStack, few: FlowStack | None = None) -> None:
-        self._dit, self._stack, self._few = flow.estimator, stack, few
+        self._dit, self.stack, self.few = flow.estimator, stack, few
 
     @property
     def is_fp8(self) -> bool:
         """True if products for many streams are in eight bits."""
-        return self._stack.fp8 is not None
+        return self.stack.fp8 is not None
 
     def forward(self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor:
         """Return the same as `FlowMatching.forward`."""
@@ -271,21 +271,21 @@ class FusedFlow:
         dtype, patch_size = dit.in_proj.weight.dtype, noise.shape[1]
         length = mu.shape[1] + dit.separate_time + 2 * patch_size
         rope, cond = dit.decoder.first_rotary(length), dit.cond_proj(prefix.to(dtype))
-        is_few = self._few is not None and self._few.takes(noise.shape[0], len(schedule.deltas))
-        if self._few is not None and is_few and not self._stack.is_adapting:
+        is_few = self.few is not None and self.few.takes(noise.shape[0], len(schedule.deltas))
+        if self.few is not None and is_few and not self.stack.is_adapting:
             # Its kernel always applies guidance; with a factor of 1 that is the velocity with the condition.
             given = cfg if schedule.guided else torch.ones_like(cfg)
-            return self._few.solve(mu, cond, noise, schedule, given, rope)
+            return self.few.solve(mu, cond, noise, schedule, given, rope)
         x, mu, cfg = noise.float().clone(), mu.contiguous(), cfg.float().contiguous()
         weight, bias = dit.in_proj.weight.contiguous(), dit.in_proj.bias
         how = {"separate_time": dit.separate_time, "guided": schedule.guided}
         first = None
         if dit.separate_time:
-            first = self._stack.first_layer(mu, cond, schedule.embeddings, length, guided=schedule.guided)
+            first = self.stack.first_layer(mu, cond, schedule.embeddings, length, guided=schedule.guided)
         for index, (delta, time) in enumerate(zip(schedule.deltas, schedule.embeddings, strict=True)):
             rows = flow_tokens(x, mu, time, cond, weight, bias, **how)
             heads = first.heads(rows, index, rope, guided=schedule.guided) if first is not None else None
-            velocity = dit.out_proj(self._stack.tail(rows, rope, length, patch_size, heads))
+            velocity = dit.out_proj(self.stack.tail(rows, rope, length, patch_size, heads))
             euler_step(x, velocity, cfg if schedule.guided else None, delta)
         return x
 
