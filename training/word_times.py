@@ -36,6 +36,7 @@ from training.speech_metrics import Samples
 from training.teacher import AudioChunk
 
 BATCH = 16  # recordings that are read at once
+INSIDE_MS = 80.0  # of a word: a stop there still sounds like its end
 _WORD = re.compile(r"([a-z'-]+)\S*")
 
 Times = NDArray[np.float64]
@@ -121,9 +122,9 @@ def _spans(streams: Sequence[Stream]) -> TextSpans:
     )
 
 
-def errors_ms(loaded: LoadedModel, voice: str, recordings: Sequence[Recording]) -> Times:
-    """Return the read times minus the teacher's, [words, 2], of all recordings of one voice."""
-    errors = []
+def read_times(loaded: LoadedModel, voice: str, recordings: Sequence[Recording]) -> list[Times]:
+    """Return the times read from each recording of one voice."""
+    times = []
     for start in tqdm(range(0, len(recordings), BATCH), desc=f"{voice} reads", unit="batch"):
         part = recordings[start : start + BATCH]
         with torch.inference_mode():
@@ -133,19 +134,33 @@ def errors_ms(loaded: LoadedModel, voice: str, recordings: Sequence[Recording]) 
                 ).numpy()
                 for one in part
             ]
-        read = word_times(loaded, voice, [one.text for one in part], patches)
-        errors += [own - one.times_ms for own, one in zip(read, part, strict=True)]
-    return np.concatenate(errors)
+        times += word_times(loaded, voice, [one.text for one in part], patches)
+    return times
 
 
-def table(errors: dict[str, Times]) -> str:
-    """Return the voices' figures in Markdown."""
-    medians = np.median(np.concatenate(list(errors.values())), axis=0)
-    rows = ["| | words | starts: p50 / p95 ms | ends: p50 / p95 ms |", "|---|---|---|---|"]
-    for voice, own in errors.items():
-        starts, ends = (np.percentile(np.abs(own[:, n] - medians[n]), (50, 95)) for n in (0, 1))
-        rows.append(f"| {voice} | {len(own)} | {starts[0]:.0f} / {starts[1]:.0f} | {ends[0]:.0f} / {ends[1]:.0f} |")
-    return "\n".join([*rows, f"\nmedians, ms: starts {medians[0]:+.0f}, ends {medians[1]:+.0f}"])
+def depth_ms(words: Times, position_ms: float) -> float:
+    """Return how far inside one of the words [words, 2] a position is, ms from its nearer end; 0 between words."""
+    return float(np.minimum(position_ms - words[:, 0], words[:, 1] - position_ms).max(initial=0.0))
+
+
+def table(read: dict[str, list[Times]], taught: dict[str, list[Times]]) -> str:
+    """Return the voices' figures in Markdown. read, taught: times [words, 2] of each recording of a voice."""
+    late = np.median(
+        np.concatenate([own - true for voice in read for own, true in zip(read[voice], taught[voice], strict=True)]),
+        axis=0,
+    )
+    rows = [
+        f"| | words | starts: p50 / p95 ms | ends: p50 / p95 ms | ends ≤ {INSIDE_MS:.0f} ms inside a word |",
+        "|---|---|---|---|---|",
+    ]
+    for voice, own in read.items():
+        pairs = [(times, true + late) for times, true in zip(own, taught[voice], strict=True)]
+        errors = np.abs(np.concatenate([times - true for times, true in pairs]))
+        starts, ends = np.percentile(errors, (50, 95), axis=0).T
+        inside = [depth_ms(true, end) <= INSIDE_MS for times, true in pairs for end in times[:-1, 1]]
+        cells = f"{starts[0]:.0f} / {starts[1]:.0f} | {ends[0]:.0f} / {ends[1]:.0f} | {100 * np.mean(inside):.1f} %"
+        rows.append(f"| {voice} | {len(errors)} | {cells} |")
+    return "\n".join([*rows, f"\nmedians, ms: starts {late[0]:+.0f}, ends {late[1]:+.0f}"])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -157,7 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     texts = set(args.texts.read_text().splitlines()) if args.texts else None
     loaded, recordings = load_model(args.voice), read_recordings(args.teacher_audio, texts, args.limit)
-    print(table({voice: errors_ms(loaded, voice, own) for voice, own in recordings.items()}))
+    read = {voice: read_times(loaded, voice, own) for voice, own in recordings.items()}
+    print(table(read, {voice: [one.times_ms for one in own] for voice, own in recordings.items()}))
 
 
 if __name__ == "__main__":

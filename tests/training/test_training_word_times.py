@@ -12,7 +12,7 @@ from voices import STARTER_DIRECTORY
 from realtime_tts.model.checkpoint import load_model
 from training.generation import Line, generate
 from training.teacher import AudioChunk
-from training.word_times import read_recordings, segment_of, table, word_times
+from training.word_times import depth_ms, read_recordings, segment_of, table, word_times
 
 TEXT = "the river runs down, and the boats come home."
 
@@ -59,8 +59,15 @@ def test_recordings_of_mixtures_and_of_other_texts_are_left_out(tmp_path: Path) 
 
 
 def test_errors_are_about_the_medians_of_all_voices() -> None:
-    errors = {"heart": np.array([[10.0, -50.0]] * 3), "emma": np.array([[10.0, -50.0], [40.0, -90.0]])}
-    lines = table(errors).splitlines()
-    assert lines[2] == "| heart | 3 | 0 / 0 | 0 / 0 |"
-    assert lines[3] == "| emma | 2 | 15 / 28 | 20 / 38 |"
+    taught = np.array([[100.0, 400.0], [500.0, 900.0]])
+    usual, other = taught + np.array([10, -50]), taught + np.array([40, -150])
+    read = {"heart": [usual] * 3, "emma": [usual, other]}
+    lines = table(read, {voice: [taught] * len(own) for voice, own in read.items()}).splitlines()
+    assert lines[2] == "| heart | 6 | 0 / 0 | 0 / 0 | 100.0 % |"
+    assert lines[3] == "| emma | 4 | 15 / 30 | 50 / 100 | 50.0 % |"
     assert lines[-1] == "medians, ms: starts +10, ends -50"
+
+
+def test_between_words_is_inside_none() -> None:
+    words = np.array([[100.0, 400.0], [500.0, 900.0]])
+    assert [depth_ms(words, ms) for ms in (50, 130, 390, 450, 560, 950)] == [0, 30, 10, 0, 60, 0]
