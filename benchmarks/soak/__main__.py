@@ -18,8 +18,8 @@ from pathlib import Path
 
 from benchmarks.soak.campaign import Campaign, Options
 from benchmarks.soak.figures import Verdict
-from benchmarks.soak.report import as_json, as_markdown, rows
-from realtime_tts.bench.report import write_json
+from benchmarks.soak.report import HEADER, rows
+from realtime_tts.bench.report import document, table, write_json
 
 
 def arguments() -> argparse.Namespace:
@@ -30,7 +30,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--fake", action="store_true", help="a worker without a model (needs the repository's tests)")
     parser.add_argument("--fault-every-s", type=float, help="distance of faults (default: as fits, a minute at most)")
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (default 1)")
-    parser.add_argument("--out", type=Path, default=Path("soak"), help="path of the report's files without ending")
+    parser.add_argument(
+        "--out", type=Path, default=Path("soak"), help="path of the JSON file with all figures, without ending"
+    )
     return parser.parse_args()
 
 
@@ -50,12 +52,13 @@ def main() -> None:
             result = asyncio.run(Campaign(options, Path(directory)).run())
     except KeyboardInterrupt:
         sys.exit("stopped; all processes are ended")
-    found = rows(result)
-    write_json(given.out.with_suffix(".json"), as_json(result, found))
-    given.out.with_suffix(".md").write_text(as_markdown(found) + "\n")
-    print(as_markdown(found))
+    found = rows(result, options)
+    worker = {"worker": "fake" if options.fake else "real"}
+    results = {"rows": found, "campaign": result}
+    write_json(given.out.with_suffix(".json"), document("soak", options, worker, results))
+    print(table(HEADER, found))
     print("\n".join(result.problems[:20] + result.leftovers))
-    sys.exit(any(verdict is Verdict.FAIL for *_, verdict in found))
+    sys.exit(any(verdict == Verdict.FAIL for *_, verdict in found))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ GRACE_S = 2.0  # until a client receives the news of a past fault
 SLOW_CLOSE_S = 8.0  # a client that does not read for this time may be closed
 
 
-class Outcome(enum.Enum):
+class Outcome(enum.StrEnum):
     """End of an attempt, as its client saw it."""
 
     DONE = "done"
@@ -163,7 +163,7 @@ def problems(records: Iterable[Record], history: History) -> list[str]:
     """Return all problems, one line each."""
     found = ((record, problem_of(record, history)) for record in records)
     return [
-        f"{record.context_id} ({record.kind.value}, {record.asked_s:.1f}–{record.ended_s:.1f} s): {problem}"
+        f"{record.context_id} ({record.kind}, {record.asked_s:.1f}–{record.ended_s:.1f} s): {problem}"
         for record, problem in found
         if problem is not None
     ]

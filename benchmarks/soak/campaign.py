@@ -54,19 +54,16 @@ class Options:
 class Result:
     """Result of a campaign. Times in seconds of the campaign; `chaos_s`: start of the faults."""
 
-    options: Options
     rate_hz: float = 0.0
     capacity: float | None = None  # seconds of audio a second
     quiet_records: list[Record] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     history: History = field(default_factory=History)
     samples: dict[str, list[Sample]] = field(default_factory=lambda: {"gateway": [], "worker": []})
-    lag_s: list[float] = field(default_factory=list)  # how late our own clock's ticks came
     chaos_s: float = 0.0
     problems: list[str] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     num_not_sent: int = 0
-    load_average: list[float] = field(default_factory=list)
 
 
 class Campaign:
@@ -80,7 +77,7 @@ class Campaign:
         self._options = options
         self._rng = random.Random(options.seed)
         self._server = ServerUnderTest(directory, fake=options.fake)
-        self.result = Result(options)
+        self.result = Result()
         self._load_maker = LoadMaker(self._server, self.result.history, self._rng)
         self.clock = self._load_maker.clock
 
@@ -143,7 +140,7 @@ class Campaign:
             try:
                 await self._break(fault.kind)
             except (RuntimeError, OSError) as error:
-                self.result.problems.append(f"{fault.kind.value} at {outage.start_s:.0f} s: {error}")
+                self.result.problems.append(f"{fault.kind} at {outage.start_s:.0f} s: {error}")
                 return
             outage.end_s = self.clock()
             recovered_s = outage.end_s + RECOVERY_S
@@ -187,14 +184,11 @@ class Campaign:
     async def _sample(self) -> None:
         result = self.result
         while True:
-            due = self.clock() + SAMPLE_S
             kept_mib = await asyncio.to_thread(self._server.worker_kept_mib)
             for name, one in self._server.samples(self.clock()).items():
                 told = dataclasses.replace(one, kept_mib=kept_mib) if name == "worker" else one
                 result.samples[name].append(told)
-            result.load_average.append(os.getloadavg()[0])
-            await asyncio.sleep(max(0.0, due - self.clock()))
-            result.lag_s.append(self.clock() - due)
+            await asyncio.sleep(SAMPLE_S)
 
     async def _settled(self, baseline: dict[str, float] | None) -> dict[str, float]:
         """Return the census once idle: as soon as nothing is left over, else after `SETTLE_S`."""

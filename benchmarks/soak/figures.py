@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 import numpy as np
 
@@ -20,7 +20,7 @@ _Z_95 = 1.96  # of the normal distribution
 _MIB_PER_S_IN_MB_PER_H = 3600 * 1.048576
 
 
-class Verdict(Enum):
+class Verdict(StrEnum):
     PASS = "pass"
     FAIL = "FAIL"
     UNKNOWN = "cannot tell"

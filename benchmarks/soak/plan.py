@@ -13,7 +13,7 @@ GATEWAY_FAULTS_UNTIL, FAULTS_UNTIL = 0.27, 0.45  # of the campaign; later the pr
 _TOKEN_GAP_S = 0.01  # an LLM of a hundred tokens a second
 
 
-class Kind(enum.Enum):
+class Kind(enum.StrEnum):
     """Behaviour of a simulated client."""
 
     HONEST = "honest"
@@ -28,7 +28,7 @@ MIX = {Kind.HONEST: 60, Kind.CANCEL: 12, Kind.RESUME: 9, Kind.LEAVE: 6, Kind.SLO
 QUIET_MIX = {Kind.HONEST: 1}
 
 
-class FaultKind(enum.Enum):
+class FaultKind(enum.StrEnum):
     """Fault injected into a process."""
 
     KILL_WORKER = "worker killed"
