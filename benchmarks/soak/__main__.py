@@ -25,10 +25,8 @@ from realtime_tts.bench.report import document, table, write_json
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0, help="of chaos (default 30)")
-    parser.add_argument("--quiet-s", type=float, help="of load before it (default: a tenth, 30 s at least)")
     parser.add_argument("--rate", type=float, help="turns a second (default: 0.8 of the measured capacity)")
     parser.add_argument("--fake", action="store_true", help="a worker without a model (needs the repository's tests)")
-    parser.add_argument("--fault-every-s", type=float, help="distance of faults (default: as fits, a minute at most)")
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (default 1)")
     parser.add_argument(
         "--out", type=Path, default=Path("soak"), help="path of the JSON file with all figures, without ending"
@@ -41,10 +39,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # which ends as Ctrl-C does: with nothing left running
     options = Options(
         minutes=given.minutes,
-        quiet_s=given.quiet_s or max(30.0, 6 * given.minutes),
+        quiet_s=max(30.0, 6 * given.minutes),
         fake=given.fake,
         rate_hz=given.rate,
-        fault_every_s=given.fault_every_s,
         seed=given.seed,
     )
     try:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from benchmarks.soak.account import History, Outage, Record, problems
 from benchmarks.soak.load import MAX_IN_FLIGHT, LoadMaker
-from benchmarks.soak.plan import FAULTS_UNTIL, MIX, QUIET_MIX, Fault, FaultKind, plan_faults, plan_turns
+from benchmarks.soak.plan import MIX, QUIET_MIX, Fault, FaultKind, plan_faults, plan_turns
 from benchmarks.soak.process import Sample, ServerUnderTest
 
+CALIBRATE_S = 28.0
 SAMPLE_S = 1.0
 SETTLE_S = 25.0  # longer than the 10 s that a session waits for its client
 POOLED_THREADS = 40  # pools start their threads when they are first needed, and keep them
@@ -27,27 +28,21 @@ PAUSE_S = 2.0  # shorter than the 5 s after which a worker counts as hung
 class Options:
     """Options of a campaign.
 
+    minutes: duration of the load with faults. quiet_s: of the load before it.
     rate_hz: turns a second; None: from the measured capacity.
-    fault_every_s: None: as many as fit, at most one a minute.
-    faults: instead of those drawn; all of them, however late a slow machine comes to the last.
+    faults: instead of those drawn.
     """
 
     minutes: float = 30.0
     quiet_s: float = 180.0
-    calibrate_s: float = 28.0
     fake: bool = False
     rate_hz: float | None = None
-    fault_every_s: float | None = None
     faults: tuple[Fault, ...] | None = None
     seed: int = 1
 
     @property
     def duration_s(self) -> float:
         return 60 * self.minutes
-
-    @property
-    def fault_distance_s(self) -> float:
-        return self.fault_every_s or min(60.0, max(12.0, self.duration_s * FAULTS_UNTIL / 9))
 
 
 @dataclass
@@ -103,7 +98,7 @@ class Campaign:
 
     async def _all_phases(self) -> None:
         options, result = self._options, self.result
-        result.rate_hz = options.rate_hz or await self._load_maker.calibrated_rate(options.calibrate_s)
+        result.rate_hz = options.rate_hz or await self._load_maker.calibrated_rate(CALIBRATE_S)
         sampling = asyncio.create_task(self._sample())
         try:
             quiet = plan_turns(self._rng, result.rate_hz, options.quiet_s, QUIET_MIX)
@@ -118,7 +113,7 @@ class Campaign:
     async def _chaos(self) -> None:
         options, result = self._options, self.result
         turns = plan_turns(self._rng, result.rate_hz, options.duration_s, MIX)
-        faults = options.faults or plan_faults(self._rng, options.duration_s, options.fault_distance_s)
+        faults = options.faults or plan_faults(self._rng, options.duration_s)
         result.chaos_s = self.clock()
         breaking = asyncio.create_task(self._break_all(faults, result.chaos_s))
         try:
@@ -133,8 +128,6 @@ class Campaign:
         recovered_s = begun
         for fault in faults:
             await asyncio.sleep(max(begun + fault.at_s, recovered_s) - self.clock())  # not at all if it is late
-            if self._options.faults is None and self.clock() > begun + self._options.duration_s:
-                return
             outage = Outage(fault.kind, self.clock())
             self.result.history.outages.append(outage)
             try:

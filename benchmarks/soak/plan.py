@@ -93,8 +93,10 @@ def plan_turns(rng: random.Random, rate_hz: float, duration_s: float, mix: dict[
     return turns
 
 
-def plan_faults(rng: random.Random, duration_s: float, every_s: float) -> list[Fault]:
-    """One fault about each `every_s`, those of the gateway in the first quarter, none after the first half."""
+def plan_faults(rng: random.Random, duration_s: float) -> list[Fault]:
+    """Return nine faults, or one a minute if that is more often, those of the gateway in the first quarter, none after
+    the first half. In short campaigns they are fewer, at least 12 s apart."""
+    every_s = min(60.0, max(12.0, duration_s * FAULTS_UNTIL / 9))
     gateway, worker = _deck(rng, GATEWAY_FAULTS), _deck(rng, WORKER_FAULTS)
     faults: list[Fault] = []
     at_s = every_s * rng.uniform(0.4, 0.6)
