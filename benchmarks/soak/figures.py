@@ -10,6 +10,7 @@ from enum import StrEnum
 import numpy as np
 
 from benchmarks.soak.process import Sample
+from realtime_tts.bench.figures import percentile
 
 MAX_SLOPE_MB_PER_H = 1.0
 MAX_RATIO = 1.2
@@ -66,15 +67,11 @@ def _blocks(samples: Sequence[Sample]) -> list[tuple[float, float]]:
     return [(float(np.mean([s.at_s for s in block])), min(s.settled_mib for s in block)) for block in blocks.values()]
 
 
-def judge_slope(slope: Estimate | None) -> Verdict:
-    """Judged only where the interval lies on one side of the bar."""
-    if slope is None or slope.low < MAX_SLOPE_MB_PER_H <= slope.high:
+def judge(estimate: Estimate | None, bar: float) -> Verdict:
+    """Return whether the figure is below the bar, as far as its interval lies on one side of it."""
+    if estimate is None or estimate.low <= bar <= estimate.high:
         return Verdict.UNKNOWN
-    return Verdict.PASS if slope.high < MAX_SLOPE_MB_PER_H else Verdict.FAIL
-
-
-def p95(values: Sequence[float]) -> float:
-    return float(np.percentile(values, 95)) if values else float("nan")
+    return Verdict.PASS if estimate.high < bar else Verdict.FAIL
 
 
 def p95_ratio(loaded: Sequence[float], quiet: Sequence[float], seed: int) -> Estimate | None:
@@ -87,13 +84,4 @@ def p95_ratio(loaded: Sequence[float], quiet: Sequence[float], seed: int) -> Est
         rng.choice(b, (2000, len(b))), 95, axis=1
     )
     low, high = np.percentile(ratios, [2.5, 97.5])
-    return Estimate(p95(loaded) / p95(quiet), float(low), float(high))
-
-
-def judge_ratio(ratio: Estimate | None) -> Verdict:
-    """A ratio within the bar passes; one beyond it fails if chance does not explain it."""
-    if ratio is None:
-        return Verdict.UNKNOWN
-    if ratio.value <= MAX_RATIO:
-        return Verdict.PASS
-    return Verdict.FAIL if ratio.low > MAX_RATIO else Verdict.UNKNOWN
+    return Estimate(percentile(loaded, 95) / percentile(quiet, 95), float(low), float(high))

@@ -7,17 +7,9 @@ from collections.abc import Sequence
 
 from benchmarks.soak.account import History, Outcome, Record, counts_for_latency
 from benchmarks.soak.campaign import Options, Result
-from benchmarks.soak.figures import (
-    MAX_RATIO,
-    MAX_SLOPE_MB_PER_H,
-    Verdict,
-    judge_ratio,
-    judge_slope,
-    memory_slope,
-    p95,
-    p95_ratio,
-)
+from benchmarks.soak.figures import MAX_RATIO, MAX_SLOPE_MB_PER_H, Verdict, judge, memory_slope, p95_ratio
 from benchmarks.soak.plan import Kind
+from realtime_tts.bench.figures import percentile
 
 HEADER = ("subject", "measured", "target", "verdict")
 Row = tuple[str, str, str, str]
@@ -43,9 +35,10 @@ def rows(result: Result, options: Options) -> list[Row]:
     for name, samples in result.samples.items():
         slope = memory_slope([sample for sample in samples if sample.at_s >= undisturbed_s])
         measured = f"{slope} MB/h" if slope else "too short to say"
-        found.append((f"{name} memory", measured, f"< {MAX_SLOPE_MB_PER_H:g} MB/h", judge_slope(slope)))
-    measured = f"{p95(chaos):.0f} ms of {len(chaos)} ÷ {p95(quiet):.0f} ms of {len(quiet)}: {ratio or 'too few to say'}"
-    return [*found, ("first packet p95, chaos ÷ quiet", measured, f"≤ {MAX_RATIO:g}", judge_ratio(ratio))]
+        found.append((f"{name} memory", measured, f"< {MAX_SLOPE_MB_PER_H:g} MB/h", judge(slope, MAX_SLOPE_MB_PER_H)))
+    latencies = " ÷ ".join(f"{percentile(phase, 95):.0f} ms of {len(phase)}" for phase in (chaos, quiet))
+    measured = f"{latencies}: {ratio or 'too few to say'}"
+    return [*found, ("first packet p95, chaos ÷ quiet", measured, f"≤ {MAX_RATIO:g}", judge(ratio, MAX_RATIO))]
 
 
 def latencies_ms(records: Sequence[Record], history: History) -> list[float]:

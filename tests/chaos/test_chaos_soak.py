@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.soak.account import History, Outage, Outcome, Record, counts_for_latency, problem_of
 from benchmarks.soak.campaign import Campaign, Options, left_over
-from benchmarks.soak.figures import Verdict, judge_slope, memory_slope
+from benchmarks.soak.figures import MAX_SLOPE_MB_PER_H, Estimate, Verdict, judge, memory_slope
 from benchmarks.soak.plan import MIX, Fault, FaultKind, Kind
 from benchmarks.soak.process import Sample
 
@@ -112,6 +112,10 @@ def test_what_is_held_beyond_the_baseline_is_left_over() -> None:
 def life(pid: int, seconds: int, level_mib: float, mib_per_s: float) -> list[Sample]:
     """A process whose memory saws about its trend."""
     return [Sample(t, pid, level_mib + mib_per_s * t + 0.01 * (t % 7), 0, 0) for t in map(float, range(seconds))]
+
+
+def judge_slope(slope: Estimate | None) -> Verdict:
+    return judge(slope, MAX_SLOPE_MB_PER_H)
 
 
 LEAK = 10 / (3600 * 1.048576)  # MiB a second that make 10 MB/h
