@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import random
 import signal
@@ -177,26 +176,18 @@ class Campaign:
     async def _sample(self) -> None:
         result = self.result
         while True:
-            kept_mib = await asyncio.to_thread(self._server.worker_kept_mib)
-            for name, one in self._server.samples(self.clock()).items():
-                told = dataclasses.replace(one, kept_mib=kept_mib) if name == "worker" else one
-                result.samples[name].append(told)
+            for name, one in (await asyncio.to_thread(self._server.samples, self.clock())).items():
+                result.samples[name].append(one)
             await asyncio.sleep(SAMPLE_S)
 
     async def _settled(self, baseline: dict[str, float] | None) -> dict[str, float]:
         """Return the census once idle: as soon as nothing is left over, else after `SETTLE_S`."""
         end = self.clock() + SETTLE_S
         while True:
-            held = await self._held()
+            held = await asyncio.to_thread(self._server.held)
             if self.clock() > end or not left_over(baseline or held, held):
                 return held
             await asyncio.sleep(0.5)
-
-    async def _held(self) -> dict[str, float]:
-        held = await self._server.census()
-        for name, one in self._server.samples(self.clock()).items():
-            held |= {f"{name} descriptors": one.num_fds, f"{name} threads": one.num_threads}
-        return {**held, "temporary directories": len(self._server.temporary_files())}
 
     async def _stop(self) -> None:
         """Stop the server with SIGTERM, after which nothing may be left."""
@@ -212,8 +203,6 @@ def left_over(baseline: dict[str, float], held: dict[str, float]) -> list[str]:
     """Return resources held beyond the baseline; resources that only speech holds must be zero."""
     found = []
     for name, value in held.items():
-        if name == "max_streams":
-            continue
         allowed = 0 if name.startswith("busy_") else baseline.get(name, 0)
         allowed += POOLED_THREADS if name.endswith(" threads") else 0
         if value > allowed:

@@ -22,6 +22,7 @@ READY_S, DRAINED_S, GONE_S = 180.0, 90.0, 10.0
 POLL_S = 0.1
 _ROOT = Path(__file__).resolve().parents[2]
 _TORCH_CACHE = "torchinductor_"
+_CENSUS = re.compile(r"^soak_(\w+) (\S+)$", re.M)
 _KEPT = re.compile(r"^realtime_tts_engine_kept_bytes (\S+)$", re.M)
 _STATUS = ("RssAnon", "Threads")
 
@@ -46,7 +47,7 @@ class Sample:
         return self.anonymous_mib if self.kept_mib is None else self.kept_mib
 
 
-def sample(pid: int, at_s: float) -> Sample | None:
+def sample(pid: int, at_s: float, kept_mib: float | None = None) -> Sample | None:
     """Return a sample of a process; None if the process is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
@@ -54,7 +55,7 @@ def sample(pid: int, at_s: float) -> Sample | None:
         fields = {name: int(re.search(rf"^{name}:\s+(\d+)", status, re.M)[1]) for name in _STATUS}  # type: ignore[index]
     except (OSError, TypeError):  # gone, or a zombie, which has no memory
         return None
-    return Sample(at_s, pid, fields["RssAnon"] / 1024, num_fds, fields["Threads"])
+    return Sample(at_s, pid, fields["RssAnon"] / 1024, num_fds, fields["Threads"], kept_mib)
 
 
 class ServerUnderTest:
@@ -74,12 +75,10 @@ class ServerUnderTest:
         worker: dict[str, object] | None = None,
     ) -> None:
         self.port = free_port()
-        self._census = directory / "census.json"
         self.temporary = directory / "t"
         self.temporary.mkdir()
         self._log_path = directory / "server.log"
         options = {
-            "census": str(self._census),
             "fake": fake,
             "worker": worker or {},
             "settings": {"port": self.port, "log_level": "warning", **(settings or {})},
@@ -158,29 +157,38 @@ class ServerUnderTest:
             await asyncio.to_thread(self._process.wait)
             return None
 
-    async def census(self) -> dict[str, float]:
-        """Return the gateway's census; see `server.census`."""
-        self._census.unlink(missing_ok=True)
-        end = time.monotonic() + GONE_S
-        while time.monotonic() < end:
-            os.kill(self.pid, signal.SIGUSR1)
-            await asyncio.sleep(0.3)
-            if self._census.exists():
-                return dict(json.loads(self._census.read_text()))
-        raise RuntimeError("the gateway does not answer")
+    def metrics(self) -> str:
+        """Return the gateway's metrics, which include its census (`server.census`).
+
+        Raises:
+            OSError: the gateway does not answer.
+        """
+        return text_getter(self.stream_url)("/metrics")
 
     def samples(self, at_s: float) -> dict[str, Sample]:
-        """The gateway and its worker, as far as they live."""
-        pids = {"gateway": self.pid, "worker": self.worker_pid}
-        found = {name: sample(pid, at_s) for name, pid in pids.items() if pid is not None}
+        """Return samples of the gateway and its worker, without those that are gone."""
+        found = {"gateway": sample(self.pid, at_s)}
+        if (worker := self.worker_pid) is not None:
+            found["worker"] = sample(worker, at_s, self._worker_kept_mib())
         return {name: one for name, one in found.items() if one is not None}
 
-    def worker_kept_mib(self) -> float | None:
-        """Return the worker's kept memory from the gateway's metrics; None: no such figure, or no answer."""
+    def _worker_kept_mib(self) -> float | None:
+        """Return the worker's kept memory; None: no such figure, or no answer."""
         with contextlib.suppress(OSError):
-            if found := _KEPT.search(text_getter(self.stream_url)("/metrics")):
+            if found := _KEPT.search(self.metrics()):
                 return float(found[1]) / 2**20 or None
         return None
+
+    def held(self) -> dict[str, float]:
+        """Return the census, the descriptors and threads of both processes, and the temporary files.
+
+        Raises:
+            OSError: the gateway does not answer.
+        """
+        found = {name: float(value) for name, value in _CENSUS.findall(self.metrics())}
+        for name, one in self.samples(0.0).items():
+            found |= {f"{name} descriptors": one.num_fds, f"{name} threads": one.num_threads}
+        return {**found, "temporary directories": len(self.temporary_files())}
 
     def temporary_files(self) -> list[str]:
         return sorted(name for name in os.listdir(self.temporary) if not name.startswith(_TORCH_CACHE))

@@ -1,9 +1,9 @@
-"""The gateway of a campaign, as a process of its own: `realtime-tts serve` with an account of what it holds.
+"""The gateway of a campaign, as a process of its own: `realtime-tts serve` with a census of its resources.
 
-    python -m benchmarks.soak.server '{"census": "/tmp/…/census.json", "fake": false, "settings": {"port": 8123}}'
+    python -m benchmarks.soak.server '{"fake": false, "settings": {"port": 8123}}'
 
-SIGUSR1 writes the census: tasks, sessions, requests and the engine's figures at that moment. `worker` are options of
-the fake worker.
+`/metrics` includes the census: tasks, sessions, requests and the engine's figures at that moment, with the prefix
+`soak_`. `worker`: options of the fake worker.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import os
-import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from realtime_tts.cli.engine import worker_specs
 from realtime_tts.config_loader import load_settings
@@ -45,8 +47,18 @@ def census(gateway: Gateway) -> dict[str, float]:
         "busy_blocks": sum(stat.num_blocks - stat.free_blocks for stat in stats),
         "busy_slots": sum(ready.max_streams - stat.free_slots for stat in stats) if ready else 0,
         "workers": len(stats),
-        "max_streams": ready.max_streams if ready else 0,
     }
+
+
+class Census(Collector):
+    """Collector of a gateway's census, for its metrics."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        for name, value in census(self._gateway).items():
+            yield GaugeMetricFamily(f"soak_{name}", "Census of the soak", value)
 
 
 async def give_back_for_ever() -> None:
@@ -66,19 +78,11 @@ def main() -> None:
         engine = EngineClient([WorkerSpec(command=(sys.executable, str(_FAKE_WORKER), *flags))], SupervisorConfig())
     else:
         engine = EngineClient(WorkerPool(worker_specs(settings.engine)))
-    path = Path(options["census"])
     kept: list[asyncio.Task[None]] = []  # the loop holds tasks weakly
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to count
-
-    def write_census(gateway: Gateway) -> None:
-        unfinished = path.with_suffix(".new")
-        unfinished.write_text(json.dumps(census(gateway)))
-        os.replace(unfinished, path)
 
     def on_ready(server: GatewayServer, url: str) -> None:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGUSR1, write_census, server.gateway)
-        kept.append(loop.create_task(give_back_for_ever()))
+        server.gateway.metrics.registry.register(Census(server.gateway))
+        kept.append(asyncio.get_running_loop().create_task(give_back_for_ever()))
 
     asyncio.run(serve(settings, engine, on_ready))
 
