@@ -17,6 +17,7 @@ import json
 import math
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 from multiprocessing.sharedctypes import Synchronized
@@ -103,7 +104,7 @@ async def measure(server: ServerUnderTest, codec: str, given: argparse.Namespace
     finally:
         if listeners.is_alive():
             listeners.kill()
-        await server.terminate()
+        await server.end(signal.SIGTERM)
     audio_s = FRAME_S * (after[1] - before[1])
     return {"audio_s": audio_s} | {name: 1000 * (after[0][name] - before[0][name]) / audio_s for name in before[0]}
 

@@ -153,14 +153,14 @@ class Campaign:
             if server.worker_pid != worker:
                 self.result.problems.append(f"a worker that stood still for {PAUSE_S} s was given up")
         elif kind is FaultKind.DRAIN_GATEWAY:
-            if (status := await server.terminate()) != 0:
+            if (status := await server.end(signal.SIGTERM)) != 0:
                 self.result.problems.append(f"a drained gateway ended with {status}")
             await server.start()
         else:
             if kind is FaultKind.KILL_BOTH:
                 os.kill(worker, signal.SIGSTOP)
             self.result.history.kills_s.append(self.clock())
-            await server.kill()
+            await server.end(signal.SIGKILL)
             await server.start()
             await self._check_is_gone(worker)
 
@@ -191,7 +191,7 @@ class Campaign:
 
     async def _stop(self) -> None:
         """Stop the server with SIGTERM, after which nothing may be left."""
-        if (status := await self._server.terminate()) != 0:
+        if (status := await self._server.end(signal.SIGTERM)) != 0:
             self.result.problems.append(f"the gateway ended with {status}")
         if left := self._server.temporary_files():
             self.result.leftovers.append(f"temporary files {left}")

@@ -18,7 +18,7 @@ from typing import Any
 from realtime_tts.bench.server_process import free_port, is_ready
 from realtime_tts.bench.usage import children, text_getter
 
-READY_S, DRAINED_S, GONE_S = 180.0, 90.0, 10.0
+READY_S, ENDED_S = 180.0, 90.0
 POLL_S = 0.1
 _ROOT = Path(__file__).resolve().parents[2]
 _TORCH_CACHE = "torchinductor_"
@@ -85,7 +85,6 @@ class ServerUnderTest:
         }
         self._command = [sys.executable, "-m", "benchmarks.soak.server", json.dumps(options)]
         self._process: subprocess.Popen[bytes] | None = None
-        self._seen_workers: set[int] = set()
 
     @property
     def stream_url(self) -> str:
@@ -98,15 +97,12 @@ class ServerUnderTest:
 
     @property
     def worker_pid(self) -> int | None:
-        """The worker that lives now, if any."""
-        pid = next(filter(self._is_worker, children(self.pid)), None)
-        if pid is not None:
-            self._seen_workers.add(pid)
-        return pid
+        """The running gateway's worker, if any."""
+        return next(filter(self._is_worker, children(self.pid)), None)
 
     def living_workers(self) -> list[int]:
         """Return all of this campaign's workers that still run, with any parent."""
-        return [pid for pid in self._seen_workers if self._is_worker(pid)]
+        return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if self._is_worker(pid)]
 
     def _is_worker(self, pid: int) -> bool:
         with contextlib.suppress(OSError):
@@ -114,7 +110,7 @@ class ServerUnderTest:
         return False
 
     async def start(self) -> None:
-        """Start a gateway and wait until it can speak."""
+        """Start a gateway and wait until it can speak. Raises as `until_ready`."""
         self._spawn()
         await self.until_ready()
 
@@ -140,18 +136,12 @@ class ServerUnderTest:
                 raise RuntimeError(f"not ready after {READY_S:.0f} s:\n{self.log_tail()}")
             await asyncio.sleep(POLL_S)
 
-    async def terminate(self) -> int | None:
-        """SIGTERM, and wait for the end; the exit status, None if it had to be killed."""
-        return await self._end(signal.SIGTERM, DRAINED_S)
-
-    async def kill(self) -> None:
-        await self._end(signal.SIGKILL, GONE_S)
-
-    async def _end(self, number: int, timeout_s: float) -> int | None:
+    async def end(self, number: int) -> int | None:
+        """Send a signal to the gateway and wait for its end. Return the exit status; None if it had to be killed."""
         assert self._process is not None
         self._process.send_signal(number)
         try:
-            return await asyncio.to_thread(self._process.wait, timeout_s)
+            return await asyncio.to_thread(self._process.wait, ENDED_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             await asyncio.to_thread(self._process.wait)
