@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import Callable
+import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -42,21 +42,20 @@ BAD_MESSAGES: tuple[str | bytes, ...] = (
     '{"type": "ping", "id": ' + "9" * 50 + "}",
     '{"type": "text", "context_id": "other", "text": "' + "long " * 14_000 + '"}',
 )
+_START_S = time.monotonic()
+
+
+def clock() -> float:
+    """Return the seconds of the campaign, which is the only one of its process."""
+    return time.monotonic() - _START_S
 
 
 class Caller:
-    """One attempt at one turn.
+    """One attempt at one turn, with the behaviour of the record's kind."""
 
-    Args:
-        clock: seconds of the campaign.
-        plain: without the behaviour of its kind, for retries.
-    """
-
-    def __init__(
-        self, url: str, turn: Turn, record: Record, history: History, clock: Callable[[], float], *, plain: bool
-    ) -> None:
-        self._url, self._turn, self._record, self._history, self._clock = url, turn, record, history, clock
-        self._kind = Kind.HONEST if plain else turn.kind
+    def __init__(self, url: str, turn: Turn, record: Record, history: History) -> None:
+        self._url, self._turn, self._record, self._history = url, turn, record, history
+        self._kind = record.kind
         self._socket: ClientConnection
         self._session_id: str | None = None
         self._is_away = False
@@ -68,7 +67,7 @@ class Caller:
         acting: asyncio.Task[None] | None = None
         try:
             self._socket = await self._connect()
-            self._record.text_s = self._clock()
+            self._record.text_s = clock()
             await self._send("session.start", audio=self._audio())
             self._writing = asyncio.create_task(self._write())
             acting = asyncio.create_task(self._act())
@@ -90,7 +89,7 @@ class Caller:
             await asyncio.gather(*tasks, return_exceptions=True)
             if hasattr(self, "_socket"):
                 await self._hang_up()
-            self._record.ended_s = self._clock()
+            self._record.ended_s = clock()
 
     # ---- the connection ------------------------------------------------------------------------------------------
 
@@ -135,7 +134,7 @@ class Caller:
 
     def _closed(self, error: ConnectionClosed) -> None:
         """The connection ended before the context did: find out why."""
-        record, now = self._record, self._clock()
+        record, now = self._record, clock()
         code, reason = (error.rcvd.code, error.rcvd.reason) if error.rcvd is not None else (1006, "")
         record.detail = f"closed with {code} {reason}".strip()
         if record.is_over:
@@ -220,7 +219,7 @@ class Caller:
             self._take(await self._socket.recv())
 
     def _take(self, frame: str | bytes) -> None:
-        now, record = self._clock(), self._record
+        now, record = clock(), self._record
         if isinstance(frame, bytes):
             _, _, _, number, sequence, _ = HEADER.unpack_from(frame)
             record.take({"type": "audio", "number": number, "sequence": sequence}, now)
@@ -253,14 +252,14 @@ class Caller:
         if self._kind is Kind.LEAVE or self._session_id is None:
             record.outcome = Outcome.LEFT
             return
-        dropped_s = self._clock()
+        dropped_s = clock()
         await asyncio.sleep(self._turn.away_s)
         while True:
             try:
                 self._socket = await self._connect()
                 break
             except (OSError, InvalidHandshake, EOFError) as error:
-                now = self._clock()
+                now = clock()
                 if self._history.was_restarted(dropped_s, now):
                     record.outcome = Outcome.SESSION_GONE
                     return
@@ -280,7 +279,7 @@ class Caller:
             if message["type"] == "session.resumed":
                 break
             if message["type"] == "error":
-                gone = self._history.was_restarted(dropped_s, self._clock())
+                gone = self._history.was_restarted(dropped_s, clock())
                 record.outcome = Outcome.SESSION_GONE if gone else Outcome.LOST
                 record.detail = f"resume: {message['code']}"
                 return

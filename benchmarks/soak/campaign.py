@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.soak.account import History, Outage, Record, problems
-from benchmarks.soak.load import MAX_IN_FLIGHT, LoadMaker
-from benchmarks.soak.plan import MIX, QUIET_MIX, Fault, FaultKind, plan_faults, plan_turns
+from benchmarks.soak.caller import clock
+from benchmarks.soak.load import MAX_IN_FLIGHT, measure_capacity, open_loop
+from benchmarks.soak.plan import MIX, QUIET_MIX, Fault, FaultKind, Kind, plan_faults, plan_turns
 from benchmarks.soak.process import Sample, ServerUnderTest
 
-CALIBRATE_S = 28.0
+LOAD = 0.8  # of the capacity
+MAX_STREAMS = 24  # spoken at once on average, whatever the capacity
 SAMPLE_S = 1.0
 SETTLE_S = 25.0  # longer than the 10 s that a session waits for its client
 POOLED_THREADS = 40  # pools start their threads when they are first needed, and keep them
@@ -72,8 +74,6 @@ class Campaign:
         self._rng = random.Random(options.seed)
         self._server = ServerUnderTest(directory, fake=options.fake)
         self.result = Result()
-        self._load_maker = LoadMaker(self._server, self.result.history, self._rng)
-        self.clock = self._load_maker.clock
 
     async def run(self) -> Result:
         """Raises RuntimeError if the server cannot even be started; what goes wrong later is in the result."""
@@ -83,11 +83,9 @@ class Campaign:
             try:
                 await self._all_phases()
             except (RuntimeError, OSError) as error:
-                result.problems.append(f"broken off at {self.clock():.0f} s: {error}")
+                result.problems.append(f"broken off at {clock():.0f} s: {error}")
         finally:
-            await self._load_maker.close()
             self._server.destroy()
-        result.capacity, result.num_not_sent = self._load_maker.capacity, self._load_maker.num_not_sent
         result.problems += problems(result.quiet_records + result.records, result.history)
         if result.num_not_sent:
             result.problems.append(f"{result.num_not_sent} turns were not sent: {MAX_IN_FLIGHT} were in flight")
@@ -97,11 +95,14 @@ class Campaign:
 
     async def _all_phases(self) -> None:
         options, result = self._options, self.result
-        result.rate_hz = options.rate_hz or await self._load_maker.calibrated_rate(CALIBRATE_S)
+        if options.rate_hz is None:
+            result.capacity, turn_s = await measure_capacity(self._server.stream_url, self._rng)
+            result.rate_hz = min(LOAD * result.capacity, MAX_STREAMS) / turn_s
+        else:
+            result.rate_hz = options.rate_hz
         sampling = asyncio.create_task(self._sample())
         try:
-            quiet = plan_turns(self._rng, result.rate_hz, options.quiet_s, QUIET_MIX)
-            await self._load_maker.load("quiet", quiet, options.quiet_s, result.quiet_records)
+            await self._load("quiet", options.quiet_s, QUIET_MIX, result.quiet_records)
             baseline = await self._settled(None)
             await self._chaos()
             result.leftovers += left_over(baseline, await self._settled(baseline))
@@ -111,30 +112,31 @@ class Campaign:
 
     async def _chaos(self) -> None:
         options, result = self._options, self.result
-        turns = plan_turns(self._rng, result.rate_hz, options.duration_s, MIX)
         faults = options.faults or plan_faults(self._rng, options.duration_s)
-        result.chaos_s = self.clock()
-        breaking = asyncio.create_task(self._break_all(faults, result.chaos_s))
-        try:
-            await self._load_maker.load("chaos", turns, options.duration_s, result.records)
-            await breaking
-        finally:
-            breaking.cancel()
+        result.chaos_s = clock()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._break_all(faults, result.chaos_s))
+            await self._load("chaos", options.duration_s, MIX, result.records)
+
+    async def _load(self, phase: str, duration_s: float, mix: dict[Kind, int], records: list[Record]) -> None:
+        turns = plan_turns(self._rng, self.result.rate_hz, duration_s, mix)
+        url, history = self._server.stream_url, self.result.history
+        self.result.num_not_sent += await open_loop(phase, url, turns, duration_s, records, history)
 
     # ---- faults --------------------------------------------------------------------------------------------------
 
     async def _break_all(self, faults: Sequence[Fault], begun: float) -> None:
         recovered_s = begun
         for fault in faults:
-            await asyncio.sleep(max(begun + fault.at_s, recovered_s) - self.clock())  # not at all if it is late
-            outage = Outage(fault.kind, self.clock())
+            await asyncio.sleep(max(begun + fault.at_s, recovered_s) - clock())  # not at all if it is late
+            outage = Outage(fault.kind, clock())
             self.result.history.outages.append(outage)
             try:
                 await self._break(fault.kind)
             except (RuntimeError, OSError) as error:
                 self.result.problems.append(f"{fault.kind} at {outage.start_s:.0f} s: {error}")
                 return
-            outage.end_s = self.clock()
+            outage.end_s = clock()
             recovered_s = outage.end_s + RECOVERY_S
 
     async def _break(self, kind: FaultKind) -> None:
@@ -159,7 +161,7 @@ class Campaign:
         else:
             if kind is FaultKind.KILL_BOTH:
                 os.kill(worker, signal.SIGSTOP)
-            self.result.history.kills_s.append(self.clock())
+            self.result.history.kills_s.append(clock())
             await server.end(signal.SIGKILL)
             await server.start()
             await self._check_is_gone(worker)
@@ -176,16 +178,16 @@ class Campaign:
     async def _sample(self) -> None:
         result = self.result
         while True:
-            for name, one in (await asyncio.to_thread(self._server.samples, self.clock())).items():
+            for name, one in (await asyncio.to_thread(self._server.samples, clock())).items():
                 result.samples[name].append(one)
             await asyncio.sleep(SAMPLE_S)
 
     async def _settled(self, baseline: dict[str, float] | None) -> dict[str, float]:
         """Return the census once idle: as soon as nothing is left over, else after `SETTLE_S`."""
-        end = self.clock() + SETTLE_S
+        end = clock() + SETTLE_S
         while True:
             held = await asyncio.to_thread(self._server.held)
-            if self.clock() > end or not left_over(baseline or held, held):
+            if clock() > end or not left_over(baseline or held, held):
                 return held
             await asyncio.sleep(0.5)
 
