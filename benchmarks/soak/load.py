@@ -74,7 +74,7 @@ async def open_loop(
 
 async def _have_spoken(url: str, turn: Turn, records: list[Record], history: History) -> None:
     """Run a turn, and request it again when its server or worker was lost, then without the behaviour of its kind."""
-    rng = random.Random(turn.seed)
+    rng = random.Random(turn.index)
     for attempt in range(MAX_ATTEMPTS):
         record = Record(turn.index, attempt, Kind.HONEST if attempt else turn.kind, clock())
         records.append(record)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from realtime_tts.bench.texts import SENTENCES
 
 GATEWAY_FAULTS_UNTIL, FAULTS_UNTIL = 0.27, 0.45  # of the campaign; later the processes live on, so that leaks show
-_TOKEN_GAP_S = 0.01  # an LLM of a hundred tokens a second
 
 
 class Kind(enum.StrEnum):
@@ -51,7 +50,6 @@ class Turn:
     acts_after_s: from its first text until the action of its kind.
     away_s: time without connection, or without reading.
     num_bad: bad messages in a row.
-    seed: for random draws during the turn.
     """
 
     index: int
@@ -61,16 +59,6 @@ class Turn:
     acts_after_s: float
     away_s: float
     num_bad: int
-    seed: int
-
-    def deltas(self) -> Iterator[tuple[float, str]]:
-        """Pieces of the text as an LLM would send them: seconds to wait, then some letters."""
-        rng = random.Random(self.seed)
-        start = 0
-        while start < len(self.text):
-            end = start + rng.randint(2, 6)
-            yield rng.expovariate(1 / _TOKEN_GAP_S) if start else 0.0, self.text[start:end]
-            start = end
 
 
 @dataclass(frozen=True)
@@ -88,7 +76,7 @@ def plan_turns(rng: random.Random, rate_hz: float, duration_s: float, mix: dict[
         text = " ".join(rng.choices(SENTENCES, k=rng.choice((1, 1, 2, 2, 3))))
         away_s = rng.uniform(2.0, 14.0) if kind is Kind.SLOW else rng.uniform(0.1, 4.0)
         num_bad = 25 if rng.random() < 0.2 else rng.randint(1, 6)
-        turns.append(Turn(len(turns), at_s, kind, text, rng.uniform(0.0, 4.0), away_s, num_bad, rng.getrandbits(32)))
+        turns.append(Turn(len(turns), at_s, kind, text, rng.uniform(0.0, 4.0), away_s, num_bad))
         at_s += rng.expovariate(rate_hz)
     return turns
 

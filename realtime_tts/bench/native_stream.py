@@ -9,6 +9,7 @@ import json
 import struct
 import time
 from collections.abc import Callable
+from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -23,11 +24,15 @@ CUT_OFF = "cut_off"  # error of a context that the server cancelled by itself
 _PTS_RATE_HZ = 48_000
 
 
+async def connect_stream(url: str, **options: Any) -> ClientConnection:
+    """Connect; `options`: further arguments of websockets' `connect`."""
+    return await connect(url, subprotocols=[Subprotocol("realtime-tts.v1")], compression=None, max_size=None, **options)
+
+
 async def open_stream(url: str, *, api_key: str | None = None, **start: object) -> ClientConnection:
     """Connect and start a session; `start`: fields of `session.start`."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    protocols = [Subprotocol("realtime-tts.v1")]
-    socket = await connect(url, subprotocols=protocols, additional_headers=headers, compression=None, max_size=None)
+    socket = await connect_stream(url, additional_headers=headers)
     await socket.send(json.dumps({"type": "session.start", **start}))
     while json.loads(await socket.recv())["type"] != "session.started":
         pass
