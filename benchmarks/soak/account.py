@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.soak.plan import FaultKind, Kind
+from benchmarks.soak.plan import GATEWAY_FAULTS, GATEWAY_KILLS, FaultKind, Kind
 from realtime_tts.bench.native_stream import TERMINAL
 
 GRACE_S = 2.0  # until a client receives the news of a past fault
@@ -22,9 +22,9 @@ SLOW_CLOSE_S = 8.0  # a client that does not read for this time may be closed
 class Outcome(enum.StrEnum):
     """End of an attempt, as its client saw it."""
 
-    DONE = "done"
-    CANCELLED = "cancelled"
-    FAILED = "failed"
+    DONE = "context.done"
+    CANCELLED = "context.cancelled"
+    FAILED = "context.failed"
     REFUSED = "refused"  # with a code, before it was accepted
     UNREACHED = "no server"
     SERVER_KILLED = "server killed"
@@ -34,12 +34,7 @@ class Outcome(enum.StrEnum):
     LOST = "lost"
 
 
-_OF_TERMINAL = {
-    "context.done": Outcome.DONE,
-    "context.cancelled": Outcome.CANCELLED,
-    "context.failed": Outcome.FAILED,
-}
-_OUTAGE_CODES = {"engine_lost", "draining", "overloaded"}  # codes that a client may receive during an outage
+_OUTAGE_CODES = {"engine_lost", "draining"}  # codes that a client may receive during an outage
 
 
 @dataclass
@@ -56,21 +51,22 @@ class History:
     """Faults injected into the server."""
 
     outages: list[Outage] = field(default_factory=list)
-    kills_s: list[float] = field(default_factory=list)  # of the gateway, without warning
 
-    def is_out(self, start_s: float, end_s: float, grace_s: float = 0.0) -> bool:
-        """Return whether any moment of the span lies in an outage."""
-        return any(
-            outage.start_s <= end_s and (outage.end_s is None or start_s <= outage.end_s + grace_s)
+    def during(self, start_s: float, end_s: float, grace_s: float = 0.0) -> list[Outage]:
+        """Return the outages in which any moment of the span lies."""
+        return [
+            outage
             for outage in self.outages
-        )
+            if outage.start_s <= end_s and (outage.end_s is None or start_s <= outage.end_s + grace_s)
+        ]
 
     def was_killed(self, start_s: float, end_s: float) -> bool:
-        return any(start_s <= at_s <= end_s for at_s in self.kills_s)
+        """Return whether the gateway was killed within the span; an outage begins with its fault."""
+        outages = self.during(start_s, end_s)
+        return any(outage.kind in GATEWAY_KILLS and start_s <= outage.start_s for outage in outages)
 
     def was_restarted(self, start_s: float, end_s: float) -> bool:
-        kinds = (FaultKind.DRAIN_GATEWAY, FaultKind.KILL_GATEWAY, FaultKind.KILL_BOTH)
-        return any(o.kind in kinds and o.start_s <= end_s and start_s <= (o.end_s or end_s) for o in self.outages)
+        return any(outage.kind in GATEWAY_FAULTS for outage in self.during(start_s, end_s))
 
 
 @dataclass
@@ -119,14 +115,14 @@ class Record:
                 self.first_packet_s = now_s
         elif message["type"] in TERMINAL:
             self.terminals.append(message["type"])
-            self.outcome, self.code = _OF_TERMINAL[message["type"]], message.get("code", "")
+            self.outcome, self.code = Outcome(message["type"]), message.get("code", "")
             self.audio_s = message.get("audio_ms", 0.0) / 1000
 
     @property
     def may_ask_again(self) -> bool:
         """True if the client retries: after losing its server or worker, not if refused for lack of capacity."""
         if self.outcome in (Outcome.FAILED, Outcome.REFUSED):
-            return self.code in _OUTAGE_CODES - {"overloaded"}
+            return self.code in _OUTAGE_CODES
         return self.outcome in (Outcome.UNREACHED, Outcome.SERVER_KILLED, Outcome.SESSION_GONE)
 
 
@@ -136,27 +132,19 @@ def problem_of(record: Record, history: History) -> str | None:
         return "; ".join(record.broken[:3])
     if len(record.terminals) > 1:
         return f"{len(record.terminals)} terminal messages"
-    is_out = history.is_out(record.asked_s, record.ended_s, GRACE_S)
-    outcome = record.outcome
-    if outcome is Outcome.LOST:
-        return f"lost: {record.detail or 'no terminal message'}"
-    if outcome is Outcome.CANCELLED and record.kind is Kind.HONEST:
-        return "cancelled without a request"
+    is_out = bool(history.during(record.asked_s, record.ended_s, GRACE_S))
     was_slow = record.away_s >= SLOW_CLOSE_S
-    if outcome is Outcome.FAILED:
-        known = (
-            (record.code == "engine_lost" and is_out)
-            or (record.code == "slow_consumer" and was_slow)
-            or (record.code == "too_many_errors" and record.kind is Kind.BAD)
-        )
-        return None if known else f"failed with {record.code}"
-    if outcome is Outcome.UNREACHED and not is_out:
-        return f"not reached: {record.detail}"
-    if outcome is Outcome.REFUSED and not (record.code == "overloaded" or (record.code in _OUTAGE_CODES and is_out)):
-        return f"refused with {record.code}"
-    if outcome is Outcome.CLOSED_SLOW and not was_slow:
-        return f"closed though it did not read for {record.away_s:.1f} s only"
-    return None
+    is_allowed = {
+        Outcome.LOST: False,
+        Outcome.CANCELLED: record.kind is not Kind.HONEST,
+        Outcome.FAILED: (record.code == "engine_lost" and is_out)
+        or (record.code == "slow_consumer" and was_slow)
+        or (record.code == "too_many_errors" and record.kind is Kind.BAD),
+        Outcome.UNREACHED: is_out,
+        Outcome.REFUSED: record.code == "overloaded" or (record.code in _OUTAGE_CODES and is_out),
+        Outcome.CLOSED_SLOW: was_slow,
+    }.get(record.outcome, True)
+    return None if is_allowed else " ".join(filter(None, (record.outcome, record.code, record.detail)))
 
 
 def problems(records: Iterable[Record], history: History) -> list[str]:
@@ -173,4 +161,4 @@ def counts_for_latency(record: Record, history: History) -> bool:
     """The rule: an honest caller's first try counts if from its first text to its first packet no outage was on."""
     if record.kind is not Kind.HONEST or record.attempt or record.text_s is None or record.first_packet_s is None:
         return False
-    return not history.is_out(record.text_s, record.first_packet_s)
+    return not history.during(record.text_s, record.first_packet_s)

@@ -161,7 +161,6 @@ class Campaign:
         else:
             if kind is FaultKind.KILL_BOTH:
                 os.kill(worker, signal.SIGSTOP)
-            self.result.history.kills_s.append(clock())
             await server.end(signal.SIGKILL)
             await server.start()
             await self._check_is_gone(worker)

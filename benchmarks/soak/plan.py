@@ -38,7 +38,8 @@ class FaultKind(enum.StrEnum):
     KILL_BOTH = "gateway killed over a stopped worker"
 
 
-GATEWAY_FAULTS = (FaultKind.DRAIN_GATEWAY, FaultKind.KILL_GATEWAY, FaultKind.KILL_BOTH)
+GATEWAY_KILLS = (FaultKind.KILL_GATEWAY, FaultKind.KILL_BOTH)
+GATEWAY_FAULTS = (FaultKind.DRAIN_GATEWAY, *GATEWAY_KILLS)
 WORKER_FAULTS = (FaultKind.KILL_WORKER, FaultKind.PAUSE_WORKER, FaultKind.STOP_WORKER)
 
 

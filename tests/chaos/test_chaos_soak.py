@@ -14,7 +14,7 @@ from benchmarks.soak.figures import MAX_SLOPE_MB_PER_H, Estimate, Verdict, judge
 from benchmarks.soak.plan import MIX, Fault, FaultKind, Kind
 from benchmarks.soak.process import Sample
 
-OUTAGE = History([Outage(FaultKind.KILL_GATEWAY, 10.0, 20.0)], [10.0])
+OUTAGE = History([Outage(FaultKind.KILL_GATEWAY, 10.0, 20.0)])
 FAULTS = tuple(
     Fault(at_s, kind)
     for at_s, kind in (
