@@ -22,8 +22,7 @@ READY_S, ENDED_S = 180.0, 90.0
 POLL_S = 0.1
 _ROOT = Path(__file__).resolve().parents[2]
 _TORCH_CACHE = "torchinductor_"
-_CENSUS = re.compile(r"^soak_(\w+) (\S+)$", re.M)
-_KEPT = re.compile(r"^realtime_tts_engine_kept_bytes (\S+)$", re.M)
+_METRIC = re.compile(r"^(\w+) (\S+)$", re.M)
 _STATUS = ("RssAnon", "Threads")
 
 
@@ -115,11 +114,10 @@ class ServerUnderTest:
         await self.until_ready()
 
     def _spawn(self) -> None:
-        python_path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-        environment = {**os.environ, "TMPDIR": str(self.temporary), "PYTHONPATH": python_path}
+        environment = {**os.environ, "TMPDIR": str(self.temporary)}
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+                self._command, cwd=_ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
             )
 
     async def until_ready(self, other_than: int | None = None) -> None:
@@ -147,45 +145,43 @@ class ServerUnderTest:
             await asyncio.to_thread(self._process.wait)
             return None
 
-    def metrics(self) -> str:
-        """Return the gateway's metrics, which include its census (`server.census`).
+    def metrics(self) -> dict[str, float]:
+        """Return the gateway's metrics without labels, which include its census (`server.census`).
 
         Raises:
             OSError: the gateway does not answer.
         """
-        return text_getter(self.stream_url)("/metrics")
+        text = text_getter(self.stream_url)("/metrics")
+        return {name: float(value) for name, value in _METRIC.findall(text)}
 
     def samples(self, at_s: float) -> dict[str, Sample]:
         """Return samples of the gateway and its worker, without those that are gone."""
         found = {"gateway": sample(self.pid, at_s)}
         if (worker := self.worker_pid) is not None:
-            found["worker"] = sample(worker, at_s, self._worker_kept_mib())
+            kept_bytes = 0.0
+            with contextlib.suppress(OSError):
+                kept_bytes = self.metrics().get("realtime_tts_engine_kept_bytes", 0.0)
+            found["worker"] = sample(worker, at_s, kept_bytes / 2**20 or None)
         return {name: one for name, one in found.items() if one is not None}
 
-    def _worker_kept_mib(self) -> float | None:
-        """Return the worker's kept memory; None: no such figure, or no answer."""
-        with contextlib.suppress(OSError):
-            if found := _KEPT.search(self.metrics()):
-                return float(found[1]) / 2**20 or None
-        return None
-
     def held(self) -> dict[str, float]:
-        """Return the census, the descriptors and threads of both processes, and the temporary files.
+        """Return the census, the descriptors and threads of both processes, and the number of temporary files.
 
         Raises:
             OSError: the gateway does not answer.
         """
-        found = {name: float(value) for name, value in _CENSUS.findall(self.metrics())}
+        metrics = self.metrics().items()
+        found = {name.removeprefix("soak_"): value for name, value in metrics if name.startswith("soak_")}
         for name, one in self.samples(0.0).items():
             found |= {f"{name} descriptors": one.num_fds, f"{name} threads": one.num_threads}
-        return {**found, "temporary directories": len(self.temporary_files())}
+        return {**found, "temporary files": len(self.temporary_files())}
 
     def temporary_files(self) -> list[str]:
         return sorted(name for name in os.listdir(self.temporary) if not name.startswith(_TORCH_CACHE))
 
     @property
     def log(self) -> str:
-        return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
+        return self._log_path.read_text(errors="replace")
 
     def log_tail(self) -> str:
         return "\n".join(self.log.splitlines()[-20:])
