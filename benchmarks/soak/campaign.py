@@ -163,14 +163,6 @@ class Campaign:
                 os.kill(worker, signal.SIGSTOP)
             await server.end(signal.SIGKILL)
             await server.start()
-            await self._check_is_gone(worker)
-
-    async def _check_is_gone(self, worker: int) -> None:
-        for _ in range(100):
-            if worker not in self._server.living_workers():
-                return
-            await asyncio.sleep(0.1)
-        self.result.problems.append("a worker has outlived its killed gateway by more than 10 s")
 
     # ---- what is left --------------------------------------------------------------------------------------------
 

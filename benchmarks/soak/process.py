@@ -165,7 +165,7 @@ class ServerUnderTest:
         return {name: one for name, one in found.items() if one is not None}
 
     def held(self) -> dict[str, float]:
-        """Return the census, the descriptors and threads of both processes, and the number of temporary files.
+        """Return the census, descriptors and threads of both processes, temporary files, workers with any parent.
 
         Raises:
             OSError: the gateway does not answer.
@@ -174,7 +174,11 @@ class ServerUnderTest:
         found = {name.removeprefix("soak_"): value for name, value in metrics if name.startswith("soak_")}
         for name, one in self.samples(0.0).items():
             found |= {f"{name} descriptors": one.num_fds, f"{name} threads": one.num_threads}
-        return {**found, "temporary files": len(self.temporary_files())}
+        return {
+            **found,
+            "temporary files": len(self.temporary_files()),
+            "worker processes": len(self.living_workers()),
+        }
 
     def temporary_files(self) -> list[str]:
         return sorted(name for name in os.listdir(self.temporary) if not name.startswith(_TORCH_CACHE))
