@@ -10,14 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tqdm import tqdm
+
 from benchmarks.soak.account import History, Outage, Record, problems
-from benchmarks.soak.caller import clock
-from benchmarks.soak.load import MAX_IN_FLIGHT, measure_capacity, open_loop
-from benchmarks.soak.plan import MIX, QUIET_MIX, Fault, FaultKind, Kind, plan_faults, plan_turns
+from benchmarks.soak.caller import Caller, clock
+from benchmarks.soak.plan import MIX, QUIET_MIX, Fault, FaultKind, Kind, Turn, plan_faults, plan_turns
 from benchmarks.soak.process import Sample, ServerUnderTest
 
+OVERLOAD_HZ = 16.0  # turns a second, of which a server admits as many as it can
+RAMP_S, COUNTED_S = 8.0, 20.0  # until it is full; from then on speech counts
 LOAD = 0.8  # of the capacity
 MAX_STREAMS = 24  # spoken at once on average, whatever the capacity
+MAX_IN_FLIGHT = 400
+MAX_ATTEMPTS = 5
 SAMPLE_S = 1.0
 SETTLE_S = 25.0  # longer than the 10 s that a session waits for its client
 POOLED_THREADS = 40  # pools start their threads when they are first needed, and keep them
@@ -95,14 +100,10 @@ class Campaign:
 
     async def _all_phases(self) -> None:
         options, result = self._options, self.result
-        if options.rate_hz is None:
-            result.capacity, turn_s = await measure_capacity(self._server.stream_url, self._rng)
-            result.rate_hz = min(LOAD * result.capacity, MAX_STREAMS) / turn_s
-        else:
-            result.rate_hz = options.rate_hz
+        result.rate_hz = options.rate_hz or await self._calibrated_rate()
         sampling = asyncio.create_task(self._sample())
         try:
-            await self._load("quiet", options.quiet_s, QUIET_MIX, result.quiet_records)
+            await self._load("quiet", result.rate_hz, options.quiet_s, QUIET_MIX, result.quiet_records)
             baseline = await self._settled(None)
             await self._chaos()
             result.leftovers += left_over(baseline, await self._settled(baseline))
@@ -116,12 +117,55 @@ class Campaign:
         result.chaos_s = clock()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._break_all(faults, result.chaos_s))
-            await self._load("chaos", options.duration_s, MIX, result.records)
+            await self._load("chaos", result.rate_hz, options.duration_s, MIX, result.records)
 
-    async def _load(self, phase: str, duration_s: float, mix: dict[Kind, int], records: list[Record]) -> None:
-        turns = plan_turns(self._rng, self.result.rate_hz, duration_s, mix)
-        url, history = self._server.stream_url, self.result.history
-        self.result.num_not_sent += await open_loop(phase, url, turns, duration_s, records, history)
+    # ---- load ----------------------------------------------------------------------------------------------------
+
+    async def _calibrated_rate(self) -> float:
+        """Measure the capacity under overload. Return the turns a second at `LOAD` of it.
+
+        Raises:
+            RuntimeError: nothing was spoken.
+        """
+        records: list[Record] = []
+        counted_s = clock() + RAMP_S
+        await self._load("calibrate", OVERLOAD_HZ, RAMP_S + COUNTED_S, QUIET_MIX, records)
+        spoken = [one.audio_s for one in records if counted_s <= one.ended_s < counted_s + COUNTED_S and one.audio_s]
+        if not spoken:
+            raise RuntimeError("nothing was spoken in the calibration")
+        self.result.capacity = sum(spoken) / COUNTED_S
+        return min(LOAD * self.result.capacity, MAX_STREAMS) * len(spoken) / sum(spoken)
+
+    async def _load(
+        self, phase: str, rate_hz: float, duration_s: float, mix: dict[Kind, int], records: list[Record]
+    ) -> None:
+        """Run each turn at its time, whatever became of those before, until the last one is over."""
+        begun = clock()
+        in_flight = asyncio.Semaphore(MAX_IN_FLIGHT)
+
+        async def run(turn: Turn) -> None:
+            async with in_flight:
+                await self._run_turn(turn, records)
+
+        async with asyncio.TaskGroup() as tasks:
+            for turn in tqdm(plan_turns(self._rng, rate_hz, duration_s, mix), desc=phase):
+                await asyncio.sleep(max(0.0, begun + turn.at_s - clock()))
+                if in_flight.locked():
+                    self.result.num_not_sent += 1
+                else:
+                    tasks.create_task(run(turn))
+            await asyncio.sleep(max(0.0, begun + duration_s - clock()))
+
+    async def _run_turn(self, turn: Turn, records: list[Record]) -> None:
+        """Run a turn. After the loss of its server or worker request it again, without the behaviour of its kind."""
+        rng = random.Random(turn.index)
+        for attempt in range(MAX_ATTEMPTS):
+            record = Record(turn.index, attempt, Kind.HONEST if attempt else turn.kind, clock())
+            records.append(record)
+            await Caller(self._server.stream_url, turn, record, self.result.history).call()
+            if not record.may_ask_again:
+                return
+            await asyncio.sleep(rng.uniform(1.0, 2.0) * 2**attempt)
 
     # ---- faults --------------------------------------------------------------------------------------------------
 
