@@ -25,7 +25,6 @@ TOKEN_GAP_S = 0.01  # an LLM of a hundred tokens a second
 OPUS = {"codec": "opus"}
 UNREAD = {"codec": "pcm_f32le", "sample_rate": 48_000}  # for slow readers: fills buffers soonest
 SMALL_BUFFER_BYTES = 16 * 1024
-_REFUSALS = {(1001, "draining"), (1013, "overloaded")}  # closes of a socket before there is a session
 BAD_MESSAGES: tuple[str | bytes, ...] = (
     "{",
     "[]",
@@ -77,9 +76,9 @@ class Caller:
         except InvalidStatus as error:
             record.outcome, record.code = Outcome.REFUSED, code_of(error)
         except (OSError, InvalidHandshake, EOFError) as error:
-            record.outcome, record.detail = Outcome.UNREACHED, type(error).__name__
+            record.outcome, record.detail = Outcome.UNREACHED, code_of(error)
         except ConnectionClosed as error:
-            self._closed(error)
+            self._closed(code_of(error))
         except Exception as error:  # an unreadable message violates the protocol
             record.broken.append(repr(error))
         finally:
@@ -106,20 +105,19 @@ class Caller:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _closed(self, error: ConnectionClosed) -> None:
-        """The connection ended before the context did: find out why."""
-        record, now = self._record, clock()
-        code, reason = (error.rcvd.code, error.rcvd.reason) if error.rcvd is not None else (1006, "")
-        record.detail = f"closed with {code} {reason}".strip()
+    def _closed(self, code: str) -> None:
+        """Record why the connection ended before the context did."""
+        record = self._record
+        record.detail = f"closed: {code}"
         if record.is_over:
             return
-        if self._history.was_killed(record.asked_s, now):
+        if self._history.was_killed(record.asked_s, clock()):
             record.outcome = Outcome.SERVER_KILLED
-        elif (code, reason) in _REFUSALS and record.accepted_s is None:
-            record.outcome, record.code = Outcome.REFUSED, reason
+        elif code in ("draining", "overloaded") and record.accepted_s is None:
+            record.outcome, record.code = Outcome.REFUSED, code
         elif self._kind is Kind.SLOW and record.away_s:
             record.outcome = Outcome.CLOSED_SLOW
-        elif self._kind is Kind.BAD and reason == "too_many_errors" and record.accepted_s is None:
+        elif self._kind is Kind.BAD and code == "too_many_errors" and record.accepted_s is None:
             record.outcome = Outcome.LEFT
 
     # ---- what it sends -----------------------------------------------------------------------------------------------

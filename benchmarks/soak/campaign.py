@@ -109,7 +109,11 @@ class Campaign:
             result.leftovers += left_over(baseline, await self._settled(baseline))
         finally:
             sampling.cancel()
-        await self._stop()
+        await self._drain()
+        if left := self._server.temporary_files():
+            result.leftovers.append(f"temporary files {left}")
+        if workers := self._server.living_workers():
+            result.leftovers.append(f"worker processes {workers}")
 
     async def _chaos(self) -> None:
         options, result = self._options, self.result
@@ -199,14 +203,18 @@ class Campaign:
             if server.worker_pid != worker:
                 self.result.problems.append(f"a worker that stood still for {PAUSE_S} s was given up")
         elif kind is FaultKind.DRAIN_GATEWAY:
-            if (status := await server.end(signal.SIGTERM)) != 0:
-                self.result.problems.append(f"a drained gateway ended with {status}")
+            await self._drain()
             await server.start()
         else:
             if kind is FaultKind.KILL_BOTH:
                 os.kill(worker, signal.SIGSTOP)
             await server.end(signal.SIGKILL)
             await server.start()
+
+    async def _drain(self) -> None:
+        """Stop the gateway with SIGTERM."""
+        if (status := await self._server.end(signal.SIGTERM)) != 0:
+            self.result.problems.append(f"a drained gateway ended with {status}")
 
     # ---- what is left --------------------------------------------------------------------------------------------
 
@@ -225,15 +233,6 @@ class Campaign:
             if clock() > end or not left_over(baseline or held, held):
                 return held
             await asyncio.sleep(0.5)
-
-    async def _stop(self) -> None:
-        """Stop the server with SIGTERM, after which nothing may be left."""
-        if (status := await self._server.end(signal.SIGTERM)) != 0:
-            self.result.problems.append(f"the gateway ended with {status}")
-        if left := self._server.temporary_files():
-            self.result.leftovers.append(f"temporary files {left}")
-        if workers := self._server.living_workers():
-            self.result.leftovers.append(f"worker processes {workers}")
 
 
 def left_over(baseline: dict[str, float], held: dict[str, float]) -> list[str]:

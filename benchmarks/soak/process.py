@@ -23,7 +23,7 @@ POLL_S = 0.1
 _ROOT = Path(__file__).resolve().parents[2]
 _TORCH_CACHE = "torchinductor_"
 _METRIC = re.compile(r"^(\w+) (\S+)$", re.M)
-_STATUS = ("RssAnon", "Threads")
+_STATUS = re.compile(r"^(RssAnon|Threads):\s+(\d+)", re.M)
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ def sample(pid: int, at_s: float, kept_mib: float | None = None) -> Sample | Non
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         num_fds = len(os.listdir(f"/proc/{pid}/fd"))
-        fields = {name: int(re.search(rf"^{name}:\s+(\d+)", status, re.M)[1]) for name in _STATUS}  # type: ignore[index]
-    except (OSError, TypeError):  # gone, or a zombie, which has no memory
+        fields = {name: int(value) for name, value in _STATUS.findall(status)}
+        return Sample(at_s, pid, fields["RssAnon"] / 1024, num_fds, fields["Threads"], kept_mib)
+    except (OSError, KeyError):  # gone, or a zombie, which has no memory
         return None
-    return Sample(at_s, pid, fields["RssAnon"] / 1024, num_fds, fields["Threads"], kept_mib)
 
 
 class ServerUnderTest:
@@ -146,7 +146,7 @@ class ServerUnderTest:
             return None
 
     def metrics(self) -> dict[str, float]:
-        """Return the gateway's metrics without labels, which include its census (`server.census`).
+        """Return the gateway's metrics without labels, which include its census (`server.Census`).
 
         Raises:
             OSError: the gateway does not answer.

@@ -33,31 +33,27 @@ GIVE_BACK_EVERY_S = 15.0  # less than a block of the slope's
 _FAKE_WORKER = Path(__file__).resolve().parents[2] / "tests" / "support" / "fake_worker.py"
 
 
-def census(gateway: Gateway) -> dict[str, float]:
-    """Return the figures that must be as before once no speech is active; `busy_` figures must be 0."""
-    stats, ready = gateway.engine.stats, gateway.engine.ready
-    return {
-        "tasks": len(asyncio.all_tasks()),
-        "busy_sessions": len(gateway.sessions),
-        "busy_connections": gateway.admission.num_connections,
-        "busy_requests": gateway.engine.num_requests,
-        "busy_contexts": sum(len(live.session.contexts.sending()) for live in gateway.sessions.values()),
-        "busy_engine_contexts": sum(stat.contexts for stat in stats),
-        "busy_streams": sum(stat.running + stat.waiting + stat.parked for stat in stats),
-        "busy_blocks": sum(stat.num_blocks - stat.free_blocks for stat in stats),
-        "busy_slots": sum(ready.max_streams - stat.free_slots for stat in stats) if ready else 0,
-        "workers": len(stats),
-    }
-
-
 class Census(Collector):
-    """Collector of a gateway's census, for its metrics."""
+    """Collector of figures that must be as before once no speech is active; `busy_` figures must be 0."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        for name, value in census(self._gateway).items():
+        gateway, stats, ready = self._gateway, self._gateway.engine.stats, self._gateway.engine.ready
+        figures = {
+            "tasks": len(asyncio.all_tasks()),
+            "busy_sessions": len(gateway.sessions),
+            "busy_connections": gateway.admission.num_connections,
+            "busy_requests": gateway.engine.num_requests,
+            "busy_contexts": sum(len(live.session.contexts.sending()) for live in gateway.sessions.values()),
+            "busy_engine_contexts": sum(stat.contexts for stat in stats),
+            "busy_streams": sum(stat.running + stat.waiting + stat.parked for stat in stats),
+            "busy_blocks": sum(stat.num_blocks - stat.free_blocks for stat in stats),
+            "busy_slots": sum(ready.max_streams - stat.free_slots for stat in stats) if ready else 0,
+            "workers": len(stats),
+        }
+        for name, value in figures.items():
             yield GaugeMetricFamily(f"soak_{name}", "Census of the soak", value)
 
 
