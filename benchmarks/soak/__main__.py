@@ -37,7 +37,7 @@ def rows(result: Result, options: Options) -> list[Row]:
     accepted = sum(record.accepted_s is not None for record in records)
     faults = Counter(outage.kind for outage in history.outages)
     capacity = f"; capacity {result.capacity:.1f} s of audio a second" if result.capacity else ""
-    undisturbed_s = max((outage.end_s or result.chaos_s for outage in history.outages), default=result.chaos_s)
+    undisturbed_s = max((outage.end_s or outage.start_s for outage in history.outages), default=0.0)
     found: list[Row] = [
         ("load", f"{result.rate_hz:.2f} turns a second{capacity}", "", ""),
         ("turns, attempts, accepted", f"{len({r.turn for r in records})}, {len(records)}, {accepted}", "", ""),

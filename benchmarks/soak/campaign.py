@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ SETTLE_S = 25.0  # longer than the 10 s that a session waits for its client
 POOLED_THREADS = 40  # pools start their threads when they are first needed, and keep them
 RECOVERY_S = 4.0  # between an outage's end and the next fault
 PAUSE_S = 2.0  # shorter than the 5 s after which a worker counts as hung
+_FAILURES = (RuntimeError, OSError, subprocess.SubprocessError)  # of a gateway that does not start, answer or end
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Options:
 
 @dataclass
 class Result:
-    """Result of a campaign. Times in seconds of the campaign; `chaos_s`: start of the faults."""
+    """Result of a campaign."""
 
     rate_hz: float = 0.0
     capacity: float | None = None  # seconds of audio a second
@@ -61,7 +63,6 @@ class Result:
     records: list[Record] = field(default_factory=list)
     history: History = field(default_factory=History)
     samples: dict[str, list[Sample]] = field(default_factory=lambda: {"gateway": [], "worker": []})
-    chaos_s: float = 0.0
     problems: list[str] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     num_not_sent: int = 0
@@ -87,7 +88,7 @@ class Campaign:
             await self._server.start()
             try:
                 await self._all_phases()
-            except (RuntimeError, OSError) as error:
+            except _FAILURES as error:
                 result.problems.append(f"broken off at {clock():.0f} s: {error}")
         finally:
             self._server.destroy()
@@ -105,7 +106,9 @@ class Campaign:
         try:
             await self._load("quiet", result.rate_hz, options.quiet_s, QUIET_MIX, result.quiet_records)
             baseline = await self._settled(None)
-            await self._chaos()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._break_all(options.faults or plan_faults(self._rng, options.duration_s)))
+                await self._load("chaos", result.rate_hz, options.duration_s, MIX, result.records)
             result.leftovers += left_over(baseline, await self._settled(baseline))
         finally:
             sampling.cancel()
@@ -114,14 +117,6 @@ class Campaign:
             result.leftovers.append(f"temporary files {left}")
         if workers := self._server.living_workers():
             result.leftovers.append(f"worker processes {workers}")
-
-    async def _chaos(self) -> None:
-        options, result = self._options, self.result
-        faults = options.faults or plan_faults(self._rng, options.duration_s)
-        result.chaos_s = clock()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._break_all(faults, result.chaos_s))
-            await self._load("chaos", result.rate_hz, options.duration_s, MIX, result.records)
 
     # ---- load ----------------------------------------------------------------------------------------------------
 
@@ -173,15 +168,15 @@ class Campaign:
 
     # ---- faults --------------------------------------------------------------------------------------------------
 
-    async def _break_all(self, faults: Sequence[Fault], begun: float) -> None:
-        recovered_s = begun
+    async def _break_all(self, faults: Sequence[Fault]) -> None:
+        begun = recovered_s = clock()
         for fault in faults:
             await asyncio.sleep(max(begun + fault.at_s, recovered_s) - clock())  # not at all if it is late
             outage = Outage(fault.kind, clock())
             self.result.history.outages.append(outage)
             try:
                 await self._break(fault.kind)
-            except (RuntimeError, OSError) as error:
+            except _FAILURES as error:
                 self.result.problems.append(f"{fault.kind} at {outage.start_s:.0f} s: {error}")
                 return
             outage.end_s = clock()

@@ -134,16 +134,15 @@ class ServerUnderTest:
                 raise RuntimeError(f"not ready after {READY_S:.0f} s:\n{self.log_tail()}")
             await asyncio.sleep(POLL_S)
 
-    async def end(self, number: int) -> int | None:
-        """Send a signal to the gateway and wait for its end. Return the exit status; None if it had to be killed."""
+    async def end(self, number: int) -> int:
+        """Send a signal to the gateway and wait for its end. Return the exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: it took too long.
+        """
         assert self._process is not None
         self._process.send_signal(number)
-        try:
-            return await asyncio.to_thread(self._process.wait, ENDED_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            await asyncio.to_thread(self._process.wait)
-            return None
+        return await asyncio.to_thread(self._process.wait, ENDED_S)
 
     def metrics(self) -> dict[str, float]:
         """Return the gateway's metrics without labels, which include its census (`server.Census`).
