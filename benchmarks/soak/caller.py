@@ -25,23 +25,16 @@ TOKEN_GAP_S = 0.01  # an LLM of a hundred tokens a second
 OPUS = {"codec": "opus"}
 UNREAD = {"codec": "pcm_f32le", "sample_rate": 48_000}  # for slow readers: fills buffers soonest
 SMALL_BUFFER_BYTES = 16 * 1024
+# One for each way of being refused; tests/server/test_server_bad_input.py has all of them.
 BAD_MESSAGES: tuple[str | bytes, ...] = (
     "{",
-    "[]",
-    "null",
     b"\xff\xfe",
     '{"type": "sing"}',
     '{"type": "text"}',
-    '{"type": "text", "context_id": 7, "text": "no"}',
-    '{"type": "text", "context_id": "", "text": "no"}',
     '{"type": "flush", "context_id": "never heard of"}',
-    '{"type": "playback", "context_id": "x", "played_ms": -1}',
     '{"type": "playback", "context_id": "x", "played_ms": NaN}',
     '{"type": "session.resume", "session_id": "s_nobody"}',
     '{"type": "text", "context_id": "other", "text": "no", "voice": "nobody"}',
-    '{"type": "text", "context_id": "other", "text": "no", "audio": {"codec": "mp7"}}',
-    "[" * 50 + "]" * 50,
-    '{"type": "ping", "id": ' + "9" * 50 + "}",
     '{"type": "text", "context_id": "other", "text": "' + "long " * 14_000 + '"}',
 )
 _START_S = time.monotonic()
