@@ -158,7 +158,7 @@ def problems(records: Iterable[Record], history: History) -> list[str]:
 
 
 def counts_for_latency(record: Record, history: History) -> bool:
-    """The rule: an honest caller's first try counts if from its first text to its first packet no outage was on."""
+    """The rule: an honest client's first try counts if from its first text to its first packet no outage was on."""
     if record.kind is not Kind.HONEST or record.attempt or record.text_s is None or record.first_packet_s is None:
         return False
     return not history.during(record.text_s, record.first_packet_s)

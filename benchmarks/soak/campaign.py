@@ -14,7 +14,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from benchmarks.soak.account import History, Outage, Record, problems
-from benchmarks.soak.caller import Caller, clock
+from benchmarks.soak.client import SoakClient, clock
 from benchmarks.soak.plan import MIX, QUIET_MIX, Fault, FaultKind, Kind, Turn, plan_faults, plan_turns
 from benchmarks.soak.process import Sample, ServerUnderTest
 
@@ -161,7 +161,7 @@ class Campaign:
         for attempt in range(MAX_ATTEMPTS):
             record = Record(turn.index, attempt, Kind.HONEST if attempt else turn.kind, clock())
             records.append(record)
-            await Caller(self._server.stream_url, turn, record, self.result.history).call()
+            await SoakClient(self._server.stream_url, turn, record, self.result.history).run()
             if not record.may_ask_again:
                 return
             await asyncio.sleep(rng.uniform(1.0, 2.0) * 2**attempt)

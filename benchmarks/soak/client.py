@@ -45,7 +45,7 @@ def clock() -> float:
     return time.monotonic() - _START_S
 
 
-class Caller:
+class SoakClient:
     """One attempt at one turn, with the behaviour of the record's kind."""
 
     def __init__(self, url: str, turn: Turn, record: Record, history: History) -> None:
@@ -55,7 +55,7 @@ class Caller:
         self._session_id: str | None = None
         self._is_away = False
 
-    async def call(self) -> None:
+    async def run(self) -> None:
         """Run from connecting to the end. Never raises for the server's behaviour, which is in the record."""
         record = self._record
         try:
