@@ -98,9 +98,9 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit("stopped; all processes are ended")
     found = rows(result, options)
-    worker = {"worker": "fake" if options.fake else "real"}
+    subject: dict[str, object] = {"worker": "fake" if options.fake else "real"}
     results = {"rows": found, "campaign": result}
-    write_json(given.out.with_suffix(".json"), document("soak", options, worker, results))
+    write_json(given.out.with_suffix(".json"), document("soak", options, subject, results))
     print(table(HEADER, found))
     print("\n".join(result.problems[:20] + result.leftovers))
     sys.exit(any(verdict == Verdict.FAIL for *_, verdict in found))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.soak.process import Sample
-from realtime_tts.bench.figures import percentile
 
 MAX_SLOPE_MB_PER_H = 1.0
 MAX_RATIO = 1.2
@@ -79,9 +79,11 @@ def p95_ratio(loaded: Sequence[float], quiet: Sequence[float], seed: int) -> Est
     if min(len(loaded), len(quiet)) < 20:
         return None
     rng = np.random.default_rng(seed)
-    a, b = np.array(loaded), np.array(quiet)
-    ratios = np.percentile(rng.choice(a, (2000, len(a))), 95, axis=1) / np.percentile(
-        rng.choice(b, (2000, len(b))), 95, axis=1
-    )
-    low, high = np.percentile(ratios, [2.5, 97.5])
-    return Estimate(percentile(loaded, 95) / percentile(quiet, 95), float(low), float(high))
+    p95s = [_p95(rng.choice(values, (2000, len(values)))) for values in (loaded, quiet)]
+    low, high = np.percentile(p95s[0] / p95s[1], [2.5, 97.5])
+    return Estimate(float(_p95(loaded) / _p95(quiet)), float(low), float(high))
+
+
+def _p95(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the 95th percentile along the last axis, as `realtime_tts.bench.figures.percentile` defines it."""
+    return np.asarray(np.percentile(np.asarray(values, np.float64), 95, axis=-1, method="inverted_cdf"))
