@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -18,7 +19,7 @@ from benchmarks.soak.client import SoakClient, clock
 from benchmarks.soak.plan import MIX, QUIET_MIX, Fault, FaultKind, Kind, Turn, plan_faults, plan_turns
 from benchmarks.soak.process import Sample, ServerUnderTest
 
-OVERLOAD_HZ = 16.0  # turns a second, of which a server admits as many as it can
+OVERLOAD_HZ = 12.0  # turns a second, of which a server admits as many as it can
 RAMP_S, COUNTED_S = 8.0, 20.0  # until it is full; from then on speech counts
 LOAD = 0.8  # of the capacity
 MAX_STREAMS = 24  # spoken at once on average, whatever the capacity
@@ -128,8 +129,10 @@ class Campaign:
         """
         records: list[Record] = []
         counted_s = clock() + RAMP_S
-        await self._load("calibrate", OVERLOAD_HZ, RAMP_S + COUNTED_S, QUIET_MIX, records)
-        spoken = [one.audio_s for one in records if counted_s <= one.ended_s < counted_s + COUNTED_S and one.audio_s]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RAMP_S + COUNTED_S):  # also where this machine is too slow for the load
+                await self._load("calibrate", OVERLOAD_HZ, RAMP_S + COUNTED_S, QUIET_MIX, records)
+        spoken = [one.audio_s for one in records if one.ended_s >= counted_s and one.audio_s]
         if not spoken:
             raise RuntimeError("nothing was spoken in the calibration")
         self.result.capacity = sum(spoken) / COUNTED_S
