@@ -59,8 +59,8 @@ class StepBuilder:
         """Return the step with the chosen requests."""
         return StepPlan(tuple(self._prefill), tuple(self._decode), self._extra_work, self._own_flow_steps)
 
-    def offer(self, request: Request, deadline_s: float, can_wait: bool = False, yields: bool = False) -> bool:
-        """Add a request that speaks, unless that makes an on-time request late. Return whether it was added.
+    def offer(self, request: Request, deadline_s: float, can_wait: bool = False, yields: bool = False) -> None:
+        """Add a request that speaks, unless that makes an on-time request late.
 
         Requests later than `max_late_s` are always added, so that none starves. One that can wait joins if even
         a slow step ends in time; with `ample_lead_s`, only up to half of a full step. One that yields joins
@@ -70,39 +70,30 @@ class StepBuilder:
         config, num_streams, now = self._config, self._num_streams, self._now
         full_streams = config.full_streams / (2 if deadline_s - now > config.ample_lead_s else 1)
         if num_streams >= self._max_streams or (can_wait and num_streams + self._extra_work >= full_streams):
-            return False
+            return
         if request.own_flow_steps and not self._fits_group(request):
-            return False
+            return
         added_s = self._added_s(request)
         step_s = (self._step_s + added_s) * (self._upper_factor if can_wait else 1.0)
         limit_s = min(self._reach_s - now, config.first_audio_s if yields else math.inf)
         if step_s > limit_s and num_streams and now - deadline_s <= config.max_late_s:
-            return False
-        item_of = request.request_id, request.slot, request.blocks
-        patches = request.num_patches, request.num_remembered
-        self._decode.append(StepItem(*item_of, request.num_computed, 1, True, *patches))
-        self._take(request, deadline_s, 0, added_s)
-        return True
+            return
+        self._take(request, deadline_s, added_s)
 
-    def offer_prefill(self, request: Request, deadline_s: float, yields: bool = False) -> bool:
+    def offer_prefill(self, request: Request, deadline_s: float, yields: bool = False) -> None:
         """Add a request whose input is not all computed, perhaps for a part of it; otherwise as `offer`."""
         if self._num_streams >= self._max_streams:
-            return False
-        chunk = self._chunk(request, deadline_s)
-        start = request.num_computed
-        is_last = start + chunk == request.num_prefill
+            return
+        chunk = self._chunk(request, self._affordable(request, deadline_s))
+        is_last = request.num_computed + chunk == request.num_prefill
         if chunk == 0 or (is_last and not self._fits_group(request)):
-            return False
+            return
         added_s = self._added_s(request)
         step_s = self._step_s + added_s
         is_too_long = is_last and yields and step_s > self._config.first_audio_s and self._num_streams > 0
         if is_too_long and self._now - deadline_s <= self._config.max_late_s:
-            return False
-        item_of = request.request_id, request.slot, request.blocks
-        patches = request.num_patches, request.num_remembered
-        self._prefill.append(StepItem(*item_of, start, chunk, is_last, *patches))
-        self._take(request, deadline_s, chunk, added_s, speaks=is_last)
-        return True
+            return
+        self._take(request, deadline_s, added_s, chunk, is_last=is_last)
 
     def takes_draft(self, request: Request, limit_s: float) -> bool:
         """Return whether a patch of a draft, or one block of its input, keeps the step within `limit_s` and makes no
@@ -114,21 +105,15 @@ class StepBuilder:
 
     def offer_draft(self, request: Request, limit_s: float) -> None:
         """Add a draft that `takes_draft` has accepted: one patch, or as many blocks of its input as fit `limit_s`."""
-        item_of, added_s = (request.request_id, request.slot, request.blocks), self._added_s(request)
+        added_s = self._added_s(request)
         if request.status is Status.DECODE:
-            self._decode.append(StepItem(*item_of, request.num_computed, 1, True, request.num_patches))
-            self._take(request, math.inf, 0, added_s)
+            self._take(request, math.inf, added_s)
             return
-        wanted, size = request.num_prefill - request.num_computed, self._config.block_size
         spare_s = limit_s - self._step_s - added_s
-        chunk = min(wanted, max(size, int(spare_s / max(self._per_position_s, 1e-9))))
-        chunk = min(chunk, self._config.max_prefill_positions - self._num_positions)
-        chunk -= 0 if chunk == wanted else chunk % size
-        if chunk > 0:
-            is_last = chunk == wanted
-            item = StepItem(*item_of, request.num_computed, chunk, is_last, request.num_patches)
-            self._prefill.append(item)
-            self._take(request, math.inf, chunk, added_s, speaks=is_last)
+        affordable = max(self._config.block_size, int(spare_s / max(self._per_position_s, 1e-9)))
+        if chunk := self._chunk(request, affordable):
+            is_last = request.num_computed + chunk == request.num_prefill
+            self._take(request, math.inf, added_s, chunk, is_last=is_last)
 
     def _draft_positions(self, request: Request) -> int:
         """Return the fewest positions of its input that a step can compute, if it is not all computed."""
@@ -146,26 +131,36 @@ class StepBuilder:
         return added_s if self._own_flow_steps else added_s + self._per_own_flow_step_s * request.own_flow_steps
 
     def _take(
-        self, request: Request, deadline_s: float, num_positions: int, added_s: float, *, speaks: bool = True
+        self, request: Request, deadline_s: float, added_s: float, chunk: int = 0, *, is_last: bool = True
     ) -> None:
-        self._step_s += (added_s if speaks else self._per_stream_s) + self._per_position_s * num_positions
+        """Add a request's part: `chunk` positions of its input, or, for 0, the position of its last patch."""
+        item_of = request.request_id, request.slot, request.blocks
+        patches = request.num_patches, request.num_remembered
+        items = self._prefill if chunk else self._decode
+        items.append(StepItem(*item_of, request.num_computed, chunk or 1, is_last, *patches))
+        self._step_s += (added_s if is_last else self._per_stream_s) + self._per_position_s * chunk
         self._num_streams += 1
-        self._num_positions += num_positions
-        if speaks:
+        self._num_positions += chunk
+        if is_last:
             self._extra_work += request.work - 1
             self._own_flow_steps = self._own_flow_steps or request.own_flow_steps
         if deadline_s < self._reach_s and self._now + self._step_s <= deadline_s:
             self._reach_s = max(deadline_s, self._least_reach_s)
 
-    def _chunk(self, request: Request, deadline_s: float) -> int:
-        """Return how many positions of a prefill this step can hold: all that are left, or whole blocks. At least one
-        block (or the rest) if the step is empty or the request is later than `max_late_s`."""
+    def _affordable(self, request: Request, deadline_s: float) -> int:
+        """Return how many positions of a prefill leave all chosen streams on time. At least one block if the step is
+        empty or the request is later than `max_late_s`."""
         slack_s = min(self._reach_s, self._prefill_reach_s) - self._now
         work = self._num_streams + self._extra_work + request.work
         own_flow_steps = self._own_flow_steps or request.own_flow_steps
         affordable = self._cost.affordable_positions(work, slack_s, own_flow_steps) - self._num_positions
         if self._num_streams == 0 or self._now - deadline_s > self._config.max_late_s:
             affordable = max(affordable, self._config.block_size)
+        return affordable
+
+    def _chunk(self, request: Request, affordable: int) -> int:
+        """Return how many of the affordable positions of a prefill this step takes: all that are left, or whole
+        blocks."""
         wanted = request.num_prefill - request.num_computed
         chunk = min(wanted, affordable, self._config.max_prefill_positions - self._num_positions)
         if chunk < wanted:
