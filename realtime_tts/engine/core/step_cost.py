@@ -9,7 +9,6 @@ The mean deviation from that line is measured as well: on a machine with other l
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -81,7 +80,7 @@ class StepCost:
         spare_s = time_s - self.step_s(work, 0, own_flow_steps)
         if spare_s <= 0:
             return 0
-        return int(min(spare_s / max(self.weights[2], 1e-9), 1e9)) if math.isfinite(spare_s) else 10**9
+        return int(min(spare_s / max(self.weights[2], 1e-9), 1e9))
 
     def observe(self, work: float, num_positions: int, elapsed_s: float, own_flow_steps: int = 0) -> None:
         """Correct the estimate with a measured step (normalised least mean squares)."""
