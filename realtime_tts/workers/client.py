@@ -148,8 +148,7 @@ class EngineClient:
             drafting.send(frames.CloseContext(request.context_id))
             drafting = None
         worker = drafting or self._context_workers.get(request.context_id) or self._place(request)
-        stream = RequestStream(request.request_id, request.context_id)
-        worker.begin(stream)
+        stream = worker.requests[request.request_id] = RequestStream(request.request_id, request.context_id)
         self._context_workers[request.context_id] = worker
         worker.send(request)
         return stream
@@ -198,7 +197,7 @@ class EngineClient:
     def cancel(self, request_id: str) -> None:
         """End a request now: its stream yields `Done("cancelled")` and nothing after it. Unknown ids are ignored."""
         for worker in self.workers:
-            if stream := worker.end(request_id):
+            if stream := worker.requests.pop(request_id, None):
                 worker.send(frames.Cancel(request_id))
                 stream.drop_audio()
                 stream.put(frames.Done(request_id, "cancelled"))
@@ -296,7 +295,7 @@ class EngineClient:
                     stream.drop_audio()
                     self._fail(worker, message.request_id, SlowConsumer("the audio was not read in time"))
         elif isinstance(message, (frames.Done, frames.Failed)):
-            if stream := worker.end(message.request_id):
+            if stream := worker.requests.pop(message.request_id, None):
                 stream.put(message)
         elif isinstance(message, (frames.Stats, frames.Load, frames.Prefixes)):
             worker.note(message, asyncio.get_running_loop().time())
@@ -316,7 +315,7 @@ class EngineClient:
         settle(worker.encodings.pop(voice_id, None), outcome)
 
     def _fail(self, worker: WorkerView, request_id: str, error: RealtimeTTSError) -> None:
-        if stream := worker.end(request_id):
+        if stream := worker.requests.pop(request_id, None):
             stream.put(frames.Failed(request_id, error.code, error.message))
 
     # ---- links ---------------------------------------------------------------------------------------------------

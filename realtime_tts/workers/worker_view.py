@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections import Counter
 from collections.abc import Sequence
 
 from realtime_tts.contract import frames
@@ -19,7 +18,7 @@ _SUSPECT_AFTER_S = 1.5  # without a step despite work, or without a heartbeat: t
 class WorkerView:
     """Attributes:
     link, ready, stats: None while it cannot be reached.
-    requests: this client's running requests; working: their number by context.
+    requests: this client's running requests, by their ids.
     num_others: contexts of other clients that have work there.
     prefixes: number of cached positions by prefix key.
     encodings: waiting encodings by voice id.
@@ -31,7 +30,6 @@ class WorkerView:
     ready: frames.Ready | None = None
     stats: frames.Stats | None = None
     requests: dict[str, RequestStream] = dataclasses.field(default_factory=dict)
-    working: Counter[str] = dataclasses.field(default_factory=Counter)
     num_others: int = 0
     prefixes: dict[bytes, int] = dataclasses.field(default_factory=dict)
     last_progress_s: float = 0.0
@@ -42,20 +40,6 @@ class WorkerView:
         """Send a message; dropped while the worker cannot be reached: its requests have been ended already."""
         if self.link is not None:
             self.link.send(message)
-
-    def begin(self, stream: RequestStream) -> None:
-        """Record a request that is being sent to it."""
-        self.requests[stream.request_id] = stream
-        self.working[stream.context_id] += 1
-
-    def end(self, request_id: str) -> RequestStream | None:
-        """Remove a request that is over and return its stream; None if it is unknown."""
-        stream = self.requests.pop(request_id, None)
-        if stream is not None:
-            self.working[stream.context_id] -= 1
-            if not self.working[stream.context_id]:
-                del self.working[stream.context_id]
-        return stream
 
     def note(self, message: frames.Stats | frames.Load | frames.Prefixes, now: float) -> None:
         """Store a report of the worker about its state."""
@@ -93,7 +77,7 @@ class WorkerView:
     @property
     def num_working(self) -> int:
         """Number of contexts of all clients that have work there."""
-        return len(self.working) + self.num_others
+        return len({stream.context_id for stream in self.requests.values()}) + self.num_others
 
     def candidate(self, keys: Sequence[bytes], num_contexts: int, now: float) -> Candidate:
         """Return its state as a candidate for a context with these input prefixes. num_contexts: this client's open

@@ -159,7 +159,7 @@ async def test_contexts_go_where_their_voice_lies_unless_more_wait_there_than_it
     assert worker_of(client, "c14") != home
     for number in range(15):
         client.close_context(f"c{number}")
-    assert [len(worker.working) for worker in client.workers] == [0, 0]
+    assert [worker.num_working for worker in client.workers] == [0, 0]
 
 
 async def test_a_voices_home_is_the_same_at_all_clients(make_client: MakeClient) -> None:
