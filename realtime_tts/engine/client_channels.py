@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
 from realtime_tts.contract import frames
@@ -32,7 +32,6 @@ class _Client:
     contexts: set[str] = dataclasses.field(default_factory=set)  # under the engine's names
     working: Counter[str] = dataclasses.field(default_factory=Counter)  # number of requests by those contexts
     reported_others: int = 0
-    unsent: list[bytes] = dataclasses.field(default_factory=list)
 
     def name(self, own_id: str) -> str:
         """Return the engine's name for a client's id."""
@@ -108,19 +107,16 @@ class ClientChannels:
 
     def send(self, messages: Iterable[frames.Message]) -> None:
         """Send each message to the client that it concerns; messages for clients that have left are dropped."""
-        concerned: set[_Client] = set()
+        unsent: defaultdict[_Client, list[bytes]] = defaultdict(list)
         for message in messages:
             if isinstance(message, frames.Audio):  # by far the most frequent
                 if (request := self._requests.get(message.request_id)) is not None:
-                    request.client.unsent.append(frames.encode(message, request_id=request.own_id))
-                    concerned.add(request.client)
+                    unsent[request.client].append(frames.encode(message, request_id=request.own_id))
                 continue
             for client, own in self._addressed(message):
-                client.unsent.append(frames.encode(own))
-                concerned.add(client)
-        for client in concerned:
-            client.writer.write(b"".join(client.unsent))
-            client.unsent.clear()
+                unsent[client].append(frames.encode(own))
+        for client, parts in unsent.items():
+            client.writer.write(b"".join(parts))
 
     def beat(self, stats: frames.Stats) -> None:
         """Send a heartbeat to all clients, and later to each new one at once."""
