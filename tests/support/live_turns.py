@@ -147,7 +147,8 @@ class TurnSpeaker:
         elapsed_s = self._time.of(plan)
         self._now += elapsed_s
         self._busy_s += elapsed_s
-        self._extended_s += self._time.position_s * plan.num_extended_positions
+        num_extended = sum(item.num_positions for item in plan.prefill if item.patch_index > item.first_patch)
+        self._extended_s += self._time.position_s * num_extended
         return sent
 
     def _take(self, message: frames.Message) -> None:

@@ -145,11 +145,6 @@ class StepPlan:
         return StepSize(work, sum(item.num_positions for item in self.prefill), self.own_flow_steps)
 
     @property
-    def num_extended_positions(self) -> int:
-        """Number of prefill positions that are computed for streams that have produced audio already."""
-        return sum(item.num_positions for item in self.prefill if item.patch_index > item.first_patch)
-
-    @property
     def items(self) -> list[StepItem]:
         """All parts of the step."""
         return [*self.prefill, *self.decode]

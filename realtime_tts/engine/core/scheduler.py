@@ -525,7 +525,6 @@ class Scheduler:
             work, num_positions, own_flow_steps = plan.size
             self.cost.observe(work, num_positions, elapsed_s, own_flow_steps)
         finished = [self._advance(item, flags, now) for item in plan.items]
-        self.num_extended_positions += plan.num_extended_positions
         return [end for end in finished if end is not None]
 
     def _advance(self, item: StepItem, flags: Mapping[str, StepFlags], now: float) -> Finished | None:
@@ -537,6 +536,7 @@ class Scheduler:
         request.last_step_s = now
         if request.status is Status.PREFILL and request.num_patches > request.num_remembered:
             request.num_extended_positions += item.num_positions
+            self.num_extended_positions += item.num_positions
         if not flags[item.request_id].finite:
             return self._fail(request, "numerical_error", "the model gave a value that is not finite")
         if request.status is Status.PREFILL:
