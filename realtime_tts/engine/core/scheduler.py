@@ -367,7 +367,7 @@ class Scheduler:
         """
         works = (request.work for request in self._active.values())
         work = sum(works) if self._num_own_flow_steps else len(self._active)
-        return 2 * min(self.cost.upper_bound_s(work, 0), self.config.patch_s)
+        return 2 * min(self.cost.upper_bound_s(work), self.config.patch_s)
 
     def _admit(self, now: float, busy: frozenset[str]) -> bool:
         """Give blocks and slots to the first requests of contexts, in turn; stop at the first that does not fit, even
@@ -480,10 +480,10 @@ class Scheduler:
         that its listener has no gap. Infinite for other patches, and where even a step of one stream is long."""
         if request.num_patches != 1 or not request.paced:
             return math.inf
-        if 2 * _HURRY_STEPS * self.cost.upper_bound_s(1, 0) > self.config.patch_s:
+        if 2 * _HURRY_STEPS * self.cost.upper_bound_s(1) > self.config.patch_s:
             return math.inf
         num_streams = min(len(self._active), self.config.full_streams)
-        return self.lead_s(request, now) - _HURRY_STEPS * self.cost.upper_bound_s(num_streams, 0)
+        return self.lead_s(request, now) - _HURRY_STEPS * self.cost.upper_bound_s(num_streams)
 
     def _read_anew(self, request: Request) -> None:
         """Take in all text that is known: the input changes from its text on, and is computed again from there."""

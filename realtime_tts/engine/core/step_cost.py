@@ -62,9 +62,9 @@ class StepCost:
         fixed_s, per_stream_s, per_position_s, per_own_flow_step_s = self.weights
         return fixed_s + per_stream_s * work + per_position_s * num_positions + per_own_flow_step_s * own_flow_steps
 
-    def upper_bound_s(self, work: float, num_positions: int) -> float:
-        """Return a duration that the step rarely exceeds."""
-        return self.step_s(work, num_positions) * self.upper_factor
+    def upper_bound_s(self, work: float) -> float:
+        """Return a duration that a step without prefill rarely exceeds."""
+        return self.step_s(work, 0) * self.upper_factor
 
     def lower_bound_s(self, size: StepSize) -> float:
         """Return a duration that the step rarely falls below."""
