@@ -237,15 +237,13 @@ class Audio(Message):
     """New samples of one request, never cumulative. `sequence` counts from 0 without gaps.
 
     text_position: the character of `Generate.text` spoken `Ready.text_lag_ms` before these samples end, as a fraction:
-    2.5 is the middle of the third. It never decreases; interpolate linearly for other times. text_mass: the share,
-    0…1, of the reading head's attention on the text; it falls once all of the text has been spoken. Both are None if
-    the worker does not measure them (`Ready.text_timing`).
+    2.5 is the middle of the third. It never decreases; interpolate linearly for other times. None if the worker does
+    not measure it (`Ready.text_timing`).
     """
 
     request_id: str
     sequence: int
     text_position: float | None = None
-    text_mass: float | None = None
 
 
 @_message

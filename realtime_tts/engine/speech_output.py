@@ -51,10 +51,9 @@ class SpeechOutput:
         """Send a segment's next patch. Return its flags, with the stop corrected by the place in the text."""
         onset_db, sample_rate = self._loaded.policy.onset_db, self._loaded.config.sample_rate
         pcm, reading = audio.pcm, audio.text
-        position = mass = None
+        position = None
         if reading is not None and (position := self._text_position(segment, reading)) is not None:
-            mass = reading.mass
-            flag = flag._replace(stop=self._ends(segment, mass, audio.power, flag.stop))
+            flag = flag._replace(stop=self._ends(segment, reading.mass, audio.power, flag.stop))
             if segment.end_detector.faults["ends_cut"]:
                 pcm = faded_out(pcm, sample_rate)
         if onset_db is not None and segment.begins_context:
@@ -62,7 +61,7 @@ class SpeechOutput:
             flag = flag._replace(left_out_s=(num_made - pcm.size) / sample_rate)
         payload = pcm.tobytes()
         name, number = segment.message.request_id, len(segment.patches)
-        message = frames.Audio(name, number, position, mass, payload=payload)
+        message = frames.Audio(name, number, position, payload=payload)
         if position is None or not self._keep_back(segment, message, now):
             self.answer(segment.message, message)
         segment.patches.append(audio.patch.copy())  # a view would keep one step's whole buffer alive

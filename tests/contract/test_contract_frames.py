@@ -16,7 +16,7 @@ from realtime_tts.errors import WireError
 MESSAGES = [
     frames.Audio("r", 0, payload=bytes(range(256)) * 3),
     frames.Done("r", "stop"),
-    frames.Audio("ü", 1, 2.5, 0.9, payload=b""),
+    frames.Audio("ü", 1, 2.5, payload=b""),
     frames.Stats(num_steps=3),
 ]
 DATA = b"".join(map(frames.encode, MESSAGES))

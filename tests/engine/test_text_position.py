@@ -17,7 +17,8 @@ from torch import Tensor
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.policy import TextHead, VoicePolicy
-from realtime_tts.engine.runtime.outputs import TextReading
+from realtime_tts.engine.core.request import StepFlags
+from realtime_tts.engine.runtime.outputs import StepAudio, TextReading
 from realtime_tts.engine.segment import EngineSegment
 from realtime_tts.engine.setup import ready_message
 from realtime_tts.engine.voices import encode_voice
@@ -37,11 +38,19 @@ def short_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Watched:
-    """An engine with a text head, and every segment it had."""
+    """An engine with a text head, every segment it had, and the head's mass on the text at each patch."""
 
     def __init__(self, loaded: LoadedModel, policy: dict[str, Any] | None = None, **limits: Any) -> None:
         self.harness = EngineHarness(loaded, {**POLICY, **(policy or {})}, **limits)
         self.segments: dict[str, EngineSegment] = {}
+        self.masses: dict[str, list[float]] = {}
+        self._send = self.harness.engine.output.send
+        self.harness.engine.output.send = self._note_mass  # type: ignore[method-assign]
+
+    def _note_mass(self, segment: EngineSegment, audio: StepAudio, *others: Any) -> StepFlags:
+        assert audio.text is not None
+        self.masses.setdefault(segment.message.request_id, []).append(audio.text.mass)
+        return self._send(segment, audio, *others)
 
     def add_voice(self, *, as_reference: bool = True, prompt_text: str | None = None) -> None:
         noise = np.random.RandomState(3).uniform(-0.5, 0.5, 200)
@@ -59,9 +68,6 @@ class Watched:
 
     def positions(self, name: str) -> list[float | None]:
         return [m.text_position for m in self.harness.sent if isinstance(m, frames.Audio) and m.request_id == name]
-
-    def masses(self, name: str) -> list[float | None]:
-        return [m.text_mass for m in self.harness.sent if isinstance(m, frames.Audio) and m.request_id == name]
 
 
 class KeepLayer:
@@ -161,7 +167,7 @@ def test_a_position_is_the_heads_look_at_the_requests_own_text(
     watched.run()
     positions, masses = expected(tiny, watched.segments["x"])
     assert watched.positions("x") == pytest.approx(positions, abs=1e-3)
-    assert watched.masses("x") == pytest.approx(masses, abs=1e-4)
+    assert watched.masses["x"] == pytest.approx(masses, abs=1e-4)
     assert all(0 <= position <= len(TEXT) for position in positions)
     done = watched.harness.end("x")
     assert isinstance(done, frames.Done)
@@ -175,7 +181,7 @@ def test_the_first_generation_continues_and_still_reads_its_own_text(tiny_first:
     watched.run()
     positions, masses = expected(tiny_first, watched.segments["x"])
     assert watched.positions("x") == pytest.approx(positions, abs=1e-3)
-    assert watched.masses("x") == pytest.approx(masses, abs=1e-4)
+    assert watched.masses["x"] == pytest.approx(masses, abs=1e-4)
 
 
 def test_streams_that_join_and_leave_read_what_each_reads_alone(tiny: LoadedModel) -> None:
@@ -202,7 +208,7 @@ def test_without_a_head_nothing_is_read_and_nothing_else_changes(tiny: LoadedMod
         harness.run()
     assert np.array_equal(plain.pcm("x"), watched.harness.pcm("x"))
     audio = [m for m in plain.sent if isinstance(m, frames.Audio)]
-    assert {(m.text_position, m.text_mass) for m in audio} == {(None, None)}
+    assert {m.text_position for m in audio} == {None}
 
 
 def test_a_reading_that_is_no_number_is_none_and_speech_goes_on(
@@ -224,7 +230,6 @@ def test_a_reading_that_is_no_number_is_none_and_speech_goes_on(
     watched.run()
     positions = watched.positions("x")
     assert [position is None for position in positions[:4]] == [True, False, True, False]
-    assert [mass is None for mass in watched.masses("x")[:4]] == [True, False, True, False]
     assert isinstance(watched.harness.end("x"), frames.Done)
     sent = [m for m in watched.harness.sent if isinstance(m, frames.Audio)]
     assert frames.Decoder().feed(b"".join(map(frames.encode, sent))) == sent
