@@ -16,7 +16,7 @@ import numpy as np
 from realtime_tts.contract import frames
 from realtime_tts.engine.adapters import AdapterStore
 from realtime_tts.engine.continuity import Continuity
-from realtime_tts.engine.core.block_pool import CachedPrefixes, chain_hashes, prefix_root
+from realtime_tts.engine.core.block_pool import BLOCK_SIZE, CachedPrefixes, chain_hashes, prefix_root
 from realtime_tts.engine.core.request import Finished, FinishReason, Request, StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
@@ -400,7 +400,7 @@ class Engine:
             num_fixed = min(num_fixed, source.spoken_end)
         adapter = segment.adapter.digest if segment.adapter is not None else ""
         root = prefix_root(self.loaded.name, adapter, message.tenant)
-        request.hashes = hashes = chain_hashes(root, content_of(source, num_fixed), self.config.block_size)
+        request.hashes = hashes = chain_hashes(root, content_of(source, num_fixed))
         voice.note_hashes(hashes)
         self._note_prefixes(segment)
 
@@ -410,12 +410,12 @@ class Engine:
         assert conditioning is not None
         if conditioning.reference is not own.reference or conditioning.prompt is not own.prompt:
             return
-        keys, hashes, size = frames.prefix_keys(segment.message), segment.request.hashes, self.config.block_size
+        keys, hashes = frames.prefix_keys(segment.message), segment.request.hashes
         if segment.message.voice:
             end = source.text_start if conditioning.instructions else source.spoken_start
-            self._prefixes.note(keys[0], hashes[: end // size])
+            self._prefixes.note(keys[0], hashes[: end // BLOCK_SIZE])
         if conditioning.instructions:
-            self._prefixes.note(keys[-1], hashes[: source.spoken_start // size])
+            self._prefixes.note(keys[-1], hashes[: source.spoken_start // BLOCK_SIZE])
 
     def _add_voice(self, message: frames.AddVoice) -> None:
         try:

@@ -10,6 +10,7 @@ from block_pools import check_pool
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
+from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime.backends import describe_kernels, what_is_missing
 from realtime_tts.engine.runtime.program import Program
@@ -31,7 +32,7 @@ COSTS = ("fixed", "stream", "position")
 
 def test_every_stream_has_blocks_for_the_longest_request(tiny: LoadedModel) -> None:
     config = choose_config(tiny, CPU, EngineOptions())
-    assert config.num_blocks * config.block_size >= config.max_streams * config.max_positions
+    assert config.num_blocks * BLOCK_SIZE >= config.max_streams * config.max_positions
     assert config.patch_s == tiny.config.patch_samples / tiny.config.sample_rate
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from realtime_tts.engine.core.block_pool import BlockPool
+from realtime_tts.engine.core.block_pool import BLOCK_SIZE, BlockPool
 from realtime_tts.engine.core.context_groups import ContextGroups
 from realtime_tts.engine.core.context_queue import ContextQueue, ListenerLead
 from realtime_tts.engine.core.fairness import beyond_one_group, beyond_share, in_turn, is_below_share
@@ -73,7 +73,7 @@ class Scheduler:
         remembered: Callable[[Request], StepFlags | None] = lambda request: None,
     ) -> None:
         self.config = config
-        self.pool = BlockPool(config.num_blocks, config.block_size)
+        self.pool = BlockPool(config.num_blocks)
         self.cost = cost or StepCost(typical_work=config.typical_work)
         self._prepare, self._remembered = prepare, remembered
         self._contexts: dict[str, ContextQueue] = {}
@@ -509,7 +509,7 @@ class Scheduler:
         num_blocks = self.pool.blocks_for(_longest(request))
         self.pool.release(request.blocks[num_blocks:])
         request.blocks = request.blocks[:num_blocks]
-        room = len(request.blocks) * self.config.block_size - (request.num_prefill - request.num_laid_out)
+        room = len(request.blocks) * BLOCK_SIZE - (request.num_prefill - request.num_laid_out)
         request.max_patches = min(request.max_patches, room + 1)
 
     def finish_step(
@@ -540,7 +540,7 @@ class Scheduler:
         if not flags[item.request_id].finite:
             return self._fail(request, "numerical_error", "the model gave a value that is not finite")
         if request.status is Status.PREFILL:
-            self.pool.remember(request.blocks, request.hashes[: request.num_computed // self.config.block_size])
+            self.pool.remember(request.blocks, request.hashes[: request.num_computed // BLOCK_SIZE])
         if not item.is_last:
             return None
         request.status = Status.DECODE

@@ -36,7 +36,6 @@ class SchedulerConfig:
     max_streams: int
     max_positions: int
     patch_s: float
-    block_size: int = BLOCK_SIZE
     min_patches: int = 2
     max_prefill_positions: int = 512
     max_waiting: int = 1024
@@ -73,7 +72,7 @@ class SchedulerConfig:
     @property
     def max_request_positions(self) -> int:
         """Maximum number of positions of one request when it runs alone."""
-        return min(self.max_positions, self.num_blocks * self.block_size)
+        return min(self.max_positions, self.num_blocks * BLOCK_SIZE)
 
     @property
     def chars_per_patch(self) -> float:

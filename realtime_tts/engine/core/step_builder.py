@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 from realtime_tts.engine.core.request import Request, Status, StepItem, StepPlan
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
@@ -110,7 +111,7 @@ class StepBuilder:
             self._take(request, math.inf, added_s)
             return
         spare_s = limit_s - self._step_s - added_s
-        affordable = max(self._config.block_size, int(spare_s / max(self._per_position_s, 1e-9)))
+        affordable = max(BLOCK_SIZE, int(spare_s / max(self._per_position_s, 1e-9)))
         if chunk := self._chunk(request, affordable):
             is_last = request.num_computed + chunk == request.num_prefill
             self._take(request, math.inf, added_s, chunk, is_last=is_last)
@@ -119,8 +120,9 @@ class StepBuilder:
         """Return the fewest positions of its input that a step can compute, if it is not all computed."""
         if request.status is Status.DECODE:
             return 0
-        size = self._config.block_size
-        return min(size, request.num_prefill - request.num_computed) if request.status is Status.PREFILL else size
+        if request.status is Status.WAITING:
+            return BLOCK_SIZE
+        return min(BLOCK_SIZE, request.num_prefill - request.num_computed)
 
     def _fits_group(self, request: Request) -> bool:
         return not (self._own_flow_steps and request.own_flow_steps) or request.own_flow_steps == self._own_flow_steps
@@ -155,7 +157,7 @@ class StepBuilder:
         own_flow_steps = self._own_flow_steps or request.own_flow_steps
         affordable = self._cost.affordable_positions(work, slack_s, own_flow_steps) - self._num_positions
         if self._num_streams == 0 or self._now - deadline_s > self._config.max_late_s:
-            affordable = max(affordable, self._config.block_size)
+            affordable = max(affordable, BLOCK_SIZE)
         return affordable
 
     def _chunk(self, request: Request, affordable: int) -> int:
@@ -164,5 +166,5 @@ class StepBuilder:
         wanted = request.num_prefill - request.num_computed
         chunk = min(wanted, affordable, self._config.max_prefill_positions - self._num_positions)
         if chunk < wanted:
-            chunk -= chunk % self._config.block_size
+            chunk -= chunk % BLOCK_SIZE
         return max(0, chunk)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 from realtime_tts.engine.core.request import StepItem, StepPlan
 from realtime_tts.engine.runtime.columns import ROW, SPEECH, STREAM, StepColumns, columns_per, paddings
 from realtime_tts.engine.segment import EngineSegment
@@ -75,11 +76,8 @@ class LayoutRules:
     """Constants of a device's layouts. padded: returns the rows that the flow computes for a number of streams with the
     usual number of flow steps."""
 
-    def __init__(
-        self, scratch_slot: int, block_size: int, default_flow_steps: int, padded: Callable[[int], int]
-    ) -> None:
-        self.scratch_slot, self.block_size = scratch_slot, block_size
-        self.default_flow_steps, self.padded = default_flow_steps, padded
+    def __init__(self, scratch_slot: int, default_flow_steps: int, padded: Callable[[int], int]) -> None:
+        self.scratch_slot, self.default_flow_steps, self.padded = scratch_slot, default_flow_steps, padded
         paddings_by_name = paddings(scratch_slot)
         self.speech_paddings = {name: paddings_by_name[name] for name in columns_per(SPEECH)}
 
@@ -176,10 +174,10 @@ def _add_group(
     columns: HostColumns, group: list[tuple[StepItem, EngineSegment]], rules: LayoutRules
 ) -> list[SpeakingStream]:
     """Add the rows of flow and VAE of streams with the same number of flow steps."""
-    first, size, scratch_slot = len(columns.speech_slots), rules.block_size, rules.scratch_slot
+    first, scratch_slot = len(columns.speech_slots), rules.scratch_slot
     items, segments = [item for item, _ in group], [segment for _, segment in group]
     inputs, ends = [segment.input for segment in segments], [item.start + item.num_positions for item in items]
-    nexts = [end if end < len(item.blocks) * size else None for item, end in zip(items, ends, strict=True)]
+    nexts = [end if end < len(item.blocks) * BLOCK_SIZE else None for item, end in zip(items, ends, strict=True)]
     columns.speech_slots += [item.slot for item in items]
     columns.noise_keys += [segment.noise_key for segment in segments]
     columns.patch_index += [item.patch_index for item in items]

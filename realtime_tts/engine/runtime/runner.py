@@ -13,6 +13,7 @@ import torch
 from tqdm import tqdm
 
 from realtime_tts.contract.policy import TextHead
+from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 from realtime_tts.engine.core.request import StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.runtime.inputs import StepInputs
@@ -98,8 +99,8 @@ class ModelRunner:
         # One step is computed, one waits for the device, one was the last to end.
         self._marks = collections.deque(StepMarks() for _ in range(3 if self.device.type == "cuda" else 0))
         self._last_marks: StepMarks | None = None
-        num_slots, max_blocks = limits.max_streams, -(-limits.max_request_positions // limits.block_size)
-        self.state = DeviceTensors(model, limits.num_blocks, limits.block_size, num_slots, max_blocks)
+        num_slots, max_blocks = limits.max_streams, -(-limits.max_request_positions // BLOCK_SIZE)
+        self.state = DeviceTensors(model, limits.num_blocks, num_slots, max_blocks)
         # Streams with another number of flow steps lie behind the padding of the others.
         self._step_streams = limits.max_step_streams
         num_rows, num_streams = limits.max_prefill_positions + self._step_streams, 2 * self._step_streams
@@ -123,9 +124,7 @@ class ModelRunner:
         self.programs = self._adapted_programs = StepPrograms(*parts)
         if bank is not None:
             self._adapted_programs = StepPrograms(*parts, bank)
-        self._rules = LayoutRules(
-            num_slots, limits.block_size, default_flow_steps, lambda count: self.programs.flow.padded(count)
-        )
+        self._rules = LayoutRules(num_slots, default_flow_steps, lambda count: self.programs.flow.padded(count))
 
     @torch.inference_mode()
     def capture(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 from realtime_tts.model.attention import KVCache
 from realtime_tts.model.voxcpm import VoxCPM
 
@@ -23,10 +24,10 @@ class DeviceTensors:
     vae: the decoder's left contexts, per slot.
     """
 
-    def __init__(self, model: VoxCPM, num_blocks: int, block_size: int, num_slots: int, max_blocks: int) -> None:
+    def __init__(self, model: VoxCPM, num_blocks: int, num_slots: int, max_blocks: int) -> None:
         config, device, dtype = model.config, model.stop_proj.weight.device, model.dtype
         self.scratch_slot = num_slots
-        self.kv = KVCache.allocate(config, num_blocks + 1, block_size, device, dtype)
+        self.kv = KVCache.allocate(config, num_blocks + 1, BLOCK_SIZE, device, dtype)
         self.block_tables = torch.full((num_slots + 1, max_blocks), num_blocks, device=device)
         self.last_patch = torch.zeros(num_slots + 1, config.patch_size, config.latent_dim, device=device)
         shape = (num_slots + 1, config.base.hidden_size)
