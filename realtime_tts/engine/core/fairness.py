@@ -45,10 +45,8 @@ def beyond_share(running: Sequence[Request], capacity: int) -> set[str]:
     Tenants share `capacity` by work: none gets more than it asks for, and the others share the rest. A tenant's oldest
     requests count first; its share is at least the work of one ordinary stream. A tenant that is alone has no limit.
     """
-    if sum(request.work for request in running) <= capacity:
-        return set()
     by_tenant: dict[str, list[Request]] = defaultdict(list)
-    for request in sorted(running, key=lambda request: (request.started_s or 0.0, request.request_id)):
+    for request in _oldest_first(running):
         by_tenant[request.tenant].append(request)
     if len(by_tenant) <= 1:
         return set()
@@ -58,6 +56,10 @@ def beyond_share(running: Sequence[Request], capacity: int) -> set[str]:
         works = itertools.accumulate(request.work for request in own)
         excess |= {request.request_id for request, work in zip(own, works, strict=True) if work > share}
     return excess
+
+
+def _oldest_first(running: Sequence[Request]) -> list[Request]:
+    return sorted(running, key=lambda request: (request.started_s or 0.0, request.request_id))
 
 
 def _share(wanted: Sequence[float], capacity: float) -> float:
@@ -80,7 +82,7 @@ def beyond_one_group(running: Sequence[Request]) -> set[str]:
     if len({request.tenant for request in running}) <= 1:
         return set()
     oldest: dict[str, Request] = {}
-    for request in sorted(running, key=lambda request: (request.started_s or 0.0, request.request_id)):
+    for request in _oldest_first(running):
         if request.own_flow_steps:
             oldest.setdefault(request.tenant, request)
     return {
