@@ -160,8 +160,8 @@ class CachedPrefixes:
 
     def __init__(self, pool: BlockPool, max_prefixes: int = MAX_PREFIXES) -> None:
         self._pool, self._max_prefixes = pool, max_prefixes
-        self._last_block: collections.OrderedDict[bytes, bytes] = collections.OrderedDict()  # its hash, by key
-        self._num_positions: dict[bytes, int] = {}
+        # Hash of the last block and number of positions, by key.
+        self._noted: collections.OrderedDict[bytes, tuple[bytes, int]] = collections.OrderedDict()
         self._reported: dict[bytes, int] = {}  # positions of the prefixes reported as cached
         self._new: set[bytes] = set()
         self._gone: set[bytes] = set()  # reported as cached, and dropped since
@@ -171,13 +171,13 @@ class CachedPrefixes:
         """Record that a request begins with these full blocks."""
         if not hashes:
             return
-        if self._last_block.get(key) != hashes[-1]:
+        prefix = hashes[-1], len(hashes) * self._pool.block_size
+        if self._noted.get(key) != prefix:
             self._new.add(key)
-        self._last_block[key] = hashes[-1]
-        self._last_block.move_to_end(key)
-        self._num_positions[key] = len(hashes) * self._pool.block_size
-        if len(self._last_block) > self._max_prefixes:
-            self._forget(next(iter(self._last_block)))
+        self._noted[key] = prefix
+        self._noted.move_to_end(key)
+        if len(self._noted) > self._max_prefixes:
+            self._forget(next(iter(self._noted)))
 
     def news(self, now: float) -> tuple[dict[bytes, int], list[bytes]] | None:
         """Return the changes since the last call: positions of cached prefixes by key, lost keys; None: no change."""
@@ -186,14 +186,15 @@ class CachedPrefixes:
             return None
         cached: dict[bytes, int] = {}
         lost, self._gone = self._gone, set()
-        for key in self._last_block if is_due else sorted(self._new):
-            if not self._pool.holds(self._last_block[key]):
+        for key in self._noted if is_due else sorted(self._new):
+            last_block, num_positions = self._noted[key]
+            if not self._pool.holds(last_block):
                 if self._reported.pop(key, None) is not None:
                     lost.add(key)
                 continue
             self._new.discard(key)
-            if self._reported.get(key) != self._num_positions[key]:
-                self._reported[key] = cached[key] = self._num_positions[key]
+            if self._reported.get(key) != num_positions:
+                self._reported[key] = cached[key] = num_positions
         if is_due:
             self._checked_s = now
             self._new.clear()  # a prefix not cached by now did not fit, or is found by a later check
@@ -201,7 +202,7 @@ class CachedPrefixes:
         return (cached, sorted(lost)) if cached or lost else None
 
     def _forget(self, key: bytes) -> None:
-        del self._last_block[key], self._num_positions[key]
+        del self._noted[key]
         self._new.discard(key)
         if self._reported.pop(key, None) is not None:
             self._gone.add(key)
