@@ -30,9 +30,6 @@ class Continuity:
         continues = loaded.policy.continuity == "continuation" or not loaded.config.supports_reference
         self._continues = continues and loaded.policy.max_prompt_patches > 0
 
-    def __len__(self) -> int:
-        return len(self._memories)
-
     def first(self, voice: EngineVoice, instructions: str = "") -> Conditioning:
         """Return the surroundings of a context's first segment: voice and instructions alone."""
         return dataclasses.replace(voice.conditioning, instructions=instructions)

@@ -317,7 +317,7 @@ def test_a_zero_shot_voice_becomes_the_reference_of_its_context(
     assert inputs["c1"].token_ids[0] == 103
     harness.engine.post(frames.CloseContext("c"))
     harness.run()
-    assert len(harness.engine.continuity) == 0
+    assert len(harness.engine.continuity._memories) == 0
     assert harness.engine.scheduler.num_contexts == 0
 
 
@@ -573,10 +573,10 @@ def test_the_memory_of_contexts_that_were_never_closed_is_bounded(tiny: LoadedMo
     patches = [np.zeros((4, 8), np.float32)]
     for context in "abcb":
         continuity.spoken(context, "hello", ZERO_SHOT, patches)
-    assert len(continuity) == 2
+    assert len(continuity._memories) == 2
     continuity.spoken("empty", "hello", ZERO_SHOT, [])
     continuity.forget("unknown")
-    assert len(continuity) == 2
+    assert len(continuity._memories) == 2
 
 
 def test_a_context_with_priority_goes_first(tiny: LoadedModel) -> None:

@@ -63,7 +63,7 @@ def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel)
     pool = engine.scheduler.pool
     check_pool(pool)
     assert (pool.num_available, pool.num_cached) == (pool.num_blocks, 0)
-    assert (engine.scheduler.num_contexts, engine.num_steps, len(engine.continuity)) == (0, 0, 0)
+    assert (engine.scheduler.num_contexts, engine.num_steps, len(engine.continuity._memories)) == (0, 0, 0)
     cost = engine.scheduler.cost
     assert cost.step_s(1, 0) != before_s
     assert cost.upper_factor == 1.0
