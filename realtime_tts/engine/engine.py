@@ -93,8 +93,7 @@ class Engine:
             stages=stages,
             bank=bank,
         )
-        self._begin()
-        self.output = SpeechOutput(loaded, config, self.scheduler, emit)
+        self._begin(emit)
         self.listed = OpeningList()
         self.voices = EngineVoiceCache(loaded)
         self.adapters = AdapterStore(bank)
@@ -210,12 +209,12 @@ class Engine:
 
     def reset_statistics(self) -> None:
         """Reset counters, times and cached prefixes, but keep the cost of a step; no request may be running."""
-        self._begin(self.scheduler.cost.restarted())
-        self.output.reset(self.scheduler)
+        self._begin(self.output.emit, self.scheduler.cost.restarted())
 
-    def _begin(self, cost: StepCost | None = None) -> None:
+    def _begin(self, emit: Callable[[frames.Message], None], cost: StepCost | None = None) -> None:
         """Begin without requests, cached prefixes, openings and counts."""
         self.scheduler = Scheduler(self.config, self._prepare, cost, self._remembered)
+        self.output = SpeechOutput(self.loaded, self.config, self.scheduler, emit)
         self._prefixes = CachedPrefixes(self.scheduler.pool)
         self._memory = OpeningMemory(self.loaded.name, self.config.max_opening_bytes, self.config.patch_s)
         self.num_steps = 0

@@ -21,7 +21,6 @@ class SpeechOutput:
 
     Attributes:
         emit: called with each outgoing message.
-        scheduler: knows what each listener has heard.
         faults: of all segments that have ended, as in `EndDetector.faults`.
         faulty: faults that the current step has proved, with their segments.
     """
@@ -29,18 +28,13 @@ class SpeechOutput:
     def __init__(
         self, loaded: LoadedModel, config: SchedulerConfig, scheduler: Scheduler, emit: Callable[[frames.Message], None]
     ) -> None:
-        self.emit, self.scheduler = emit, scheduler
+        self.emit = emit
         self.faults: collections.Counter[str] = collections.Counter()
         self.faulty: list[tuple[EngineSegment, Finding]] = []
-        self._loaded, self._config = loaded, config
+        self._loaded, self._config, self._scheduler = loaded, config, scheduler
         self._keeping: dict[str, EngineSegment] = {}  # with patches kept back
         self._looks_at_s = 0.0  # when these are looked at again
         self._head_follows = False  # the text head has followed a whole text; a head that does not, mends nothing
-
-    def reset(self, scheduler: Scheduler) -> None:
-        """Begin anew with another scheduler; no request may be running."""
-        self.scheduler = scheduler
-        self.faults.clear()
 
     def answer(self, message: frames.Generate, answer: frames.Message) -> None:
         """Send an answer to a request; a draft gets none."""
@@ -109,7 +103,7 @@ class SpeechOutput:
         if not self._keeping or now < self._looks_at_s:
             return
         self._looks_at_s = now + self._config.patch_s / 4  # not in each step, whose streams may be many
-        restart_s, lead_s = self.scheduler.restart_s, self.scheduler.lead_s
+        restart_s, lead_s = self._scheduler.restart_s, self._scheduler.lead_s
         for segment in [*self._keeping.values()]:
             while segment.unsent and lead_s(segment.request, now) - segment.unsent_s < restart_s:
                 self.emit(segment.unsent.popleft())
@@ -122,7 +116,7 @@ class SpeechOutput:
 
     def _spare_s(self, segment: EngineSegment, now: float) -> float:
         """Return the listener's lead without what is kept back, beyond what a restart takes, in seconds."""
-        return self.scheduler.lead_s(segment.request, now) - segment.unsent_s - self.scheduler.restart_s
+        return self._scheduler.lead_s(segment.request, now) - segment.unsent_s - self._scheduler.restart_s
 
     def cut(self, segment: EngineSegment, finding: Finding, now: float) -> EngineSegment | None:
         """Cut speech before a fault, if nothing of the fault was sent and the listener has enough until it is said
