@@ -279,7 +279,7 @@ class ModelRunner:
             return
         slots = self.inputs.starting_slots[: layout.num_starting]
         patches = self.inputs.patches[len(layout.patches[0]) :]
-        self.state.start_slots(slots, patches[: layout.num_starting])
+        self.state.last_patch.index_copy_(0, slots, patches[: layout.num_starting])  # replaces NaN, too
         self.stages.mark(VAE)
         if self._decoder_stream is not None:
             self._decoder_stream.wait_stream(torch.cuda.current_stream(self.device))
@@ -298,7 +298,7 @@ class ModelRunner:
                 self._primed.record()
         self.stages.mark(LOC_ENC)
 
-    def _unpack(self, layout: StepLayout, host: dict[str, Array], gap_s: float | None = None) -> StepResult:
+    def _unpack(self, layout: StepLayout, host: dict[str, Array], gap_s: float | None) -> StepResult:
         finite_rows = host["finite_rows"].tolist()
         flags = {name: _FINE if finite_rows[row] else _BROKEN for name, row in layout.last_rows.items()}
         finite, stop, power, readings = (

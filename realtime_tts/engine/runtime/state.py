@@ -54,11 +54,6 @@ class DeviceTensors:
         blocks = self.block_tables.view(-1).index_select(0, slots * width + positions // size)
         return blocks * size + positions % size
 
-    def start_slots(self, slots: Tensor, prefix_patches: Tensor) -> None:
-        """Set the last patches of new streams' slots, replacing old values, NaN included. The decoder's state is reset
-        by `vae.reset`. slots [n], prefix_patches [n, P, D]."""
-        self.last_patch.index_copy_(0, slots, prefix_patches)
-
     def clear_blocks(self, blocks: Sequence[int]) -> None:
         """Zero blocks that may hold NaN: a masked position still enters a weighted sum, and 0 × NaN is NaN."""
         if blocks:
