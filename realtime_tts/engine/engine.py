@@ -200,7 +200,7 @@ class Engine:
         is_before_others = self.scheduler.others_fill_a_step(plan) or bool(plan.prefill)
         layout = self.runner.prepare(plan, self._segments, is_before_others=is_before_others)
         started_s = self._clock()
-        segments = {name: self._segments[name] for name in plan.request_ids if name in self._segments}
+        segments = {name: self._segments[name] for name in plan.request_ids}
         try:
             return _Flight(plan, layout, segments, self.runner.launch(layout), started_s)
         except EngineOutOfMemory as error:

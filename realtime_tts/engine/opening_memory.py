@@ -41,7 +41,7 @@ class OpeningMemory:
         )
         tenants = dict.fromkeys((message.tenant,) if voice.is_added else (message.tenant, ""))
         roots = tuple(prefix_root(tenant, *sound) for tenant in tenants)
-        place = OpeningPlace(roots, voice.voice_id, is_ahead, message.draft)
+        place = OpeningPlace(roots, voice.voice_id, is_ahead)
         place.is_draft = message.draft or (not is_ahead and self.drafts.begins(place, segment.text))
         return place if place.is_draft or message.openings else None
 
