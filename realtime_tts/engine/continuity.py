@@ -17,14 +17,15 @@ from realtime_tts.engine.voices import Conditioning, EngineVoice
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.sequence import Patches, Sequence, build_sequence, num_positions
 
+MAX_CONTEXTS = 4096  # whose last segments are stored
 REFERENCE_PATCHES = 10  # patches of a zero-shot segment that become the reference for the rest of its context
 
 
 class Continuity:
     """Lays out inputs and stores, for a limited number of contexts, what the next segment continues from."""
 
-    def __init__(self, loaded: LoadedModel, max_contexts: int = 4096) -> None:
-        self._loaded, self._max_contexts = loaded, max_contexts
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._loaded = loaded
         # Reference: the voice of a context's first segment. Prompt: its last segment's speech.
         self._memories: collections.OrderedDict[str, Conditioning] = collections.OrderedDict()
         continues = loaded.policy.continuity == "continuation" or not loaded.config.supports_reference
@@ -85,7 +86,7 @@ class Continuity:
         elif memory.reference is None and not own.prefix_ids and own.reference is None and own.prompt is None:
             memory = Conditioning(reference=speech[:REFERENCE_PATCHES])
         self._memories[context_id] = memory
-        while len(self._memories) > self._max_contexts:
+        while len(self._memories) > MAX_CONTEXTS:
             self._memories.popitem(last=False)
 
     def forget(self, context_id: str) -> None:

@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["EngineClient", "RequestStream"]
 
+MAX_BUFFERED_BYTES = 8 * 1024 * 1024  # unread PCM of one request
+
 
 class EngineClient:
     """Client of all workers, seen as one engine.
@@ -42,20 +44,16 @@ class EngineClient:
     Args:
         workers: one spec per device to start own workers; or the keeper of workers shared with other clients.
         config: settings of own workers.
-        max_buffered_bytes: limit of unread PCM per request.
     """
 
     def __init__(
         self,
         workers: Sequence[WorkerSpec] | Workers,
         config: SupervisorConfig | None = None,
-        *,
-        max_buffered_bytes: int = 8 * 1024 * 1024,
     ) -> None:
         self.ready: frames.Ready | None = None  # the first worker's, once one was ready
         self.policy = ServingPolicy()  # the model's, once a worker was ready
         self.on_failed: Callable[[], None] = lambda: None  # called when an internal error has ended a task
-        self._max_buffered_bytes = max_buffered_bytes
         self._voices: dict[str, frames.AddVoice] = {}  # for every worker, future ones included
         self._openings: Sequence[frames.Opening] = ()  # as the voices
         self._adapters = AdapterLoads()
@@ -290,7 +288,7 @@ class EngineClient:
         if isinstance(message, frames.Audio):
             if stream := worker.requests.get(message.request_id):
                 stream.put(message)
-                if stream.buffered_bytes > self._max_buffered_bytes:
+                if stream.buffered_bytes > MAX_BUFFERED_BYTES:
                     worker.send(frames.Cancel(message.request_id))
                     stream.drop_audio()
                     self._fail(worker, message.request_id, SlowConsumer("the audio was not read in time"))

@@ -10,7 +10,7 @@ from realtime_tts.contract import frames
 class RequestStream:
     """Results of one request: `Audio` frames, then exactly one `Done` or `Failed`.
 
-    Bounded: if more than `max_buffered_bytes` are unread, the request fails (`slow_consumer`).
+    Bounded: if more than `client.MAX_BUFFERED_BYTES` are unread, the request fails (`slow_consumer`).
     """
 
     def __init__(self, request_id: str, context_id: str) -> None:

@@ -568,8 +568,11 @@ def test_a_taken_voice_id_is_never_given_to_another_voice(tiny: LoadedModel) -> 
     assert isinstance(harness.end("x"), frames.Done)
 
 
-def test_the_memory_of_contexts_that_were_never_closed_is_bounded(tiny: LoadedModel) -> None:
-    continuity = Continuity(tiny, max_contexts=2)
+def test_the_memory_of_contexts_that_were_never_closed_is_bounded(
+    tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("realtime_tts.engine.continuity.MAX_CONTEXTS", 2)
+    continuity = Continuity(tiny)
     patches = [np.zeros((4, 8), np.float32)]
     for context in "abcb":
         continuity.spoken(context, "hello", ZERO_SHOT, patches)

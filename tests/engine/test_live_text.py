@@ -390,9 +390,11 @@ def test_an_open_text_of_a_continued_context_keeps_its_prompt(tiny_first: Loaded
     assert segment.input.token_ids[: len(expected) + 1] == [*expected, 101]
 
 
-def test_what_stands_around_a_text_stays_whatever_becomes_of_its_context_meanwhile(tiny_first: LoadedModel) -> None:
+def test_what_stands_around_a_text_stays_whatever_becomes_of_its_context_meanwhile(
+    tiny_first: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("realtime_tts.engine.continuity.MAX_CONTEXTS", 1)
     harness = live(tiny_first, {"max_segment_chars": 40})
-    harness.engine.continuity._max_contexts = 1
     harness.say("a", "hello", context="c", max_patches=6)
     harness.run()
     segment = begin(harness, "b", context="c", max_patches=10)

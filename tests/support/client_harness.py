@@ -60,11 +60,10 @@ async def make_client(
         **options: object,
     ) -> EngineClient:
         """`each`: options of one worker; the client is returned when the first is ready, otherwise when all are."""
-        max_buffered_bytes = options.pop("max_buffered_bytes", 8 << 20)
         commands = [fake_worker_command(**options, **own) for own in each or [{}] * num_workers]
         specs = [WorkerSpec(command=command, name=f"fake-{index}") for index, command in enumerate(commands)]
         config = dataclasses.replace(QUICK, unload_after_s=unload_after_s)
-        client = EngineClient(specs, config, max_buffered_bytes=max_buffered_bytes)  # type: ignore[arg-type]
+        client = EngineClient(specs, config)
         clients.append(client)
         await client.start()
         while each is None and client.num_ready < num_workers:

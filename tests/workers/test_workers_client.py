@@ -191,8 +191,11 @@ async def test_a_worker_that_stands_still_gets_no_new_context_long_before_it_is_
     assert client.num_ready == 2
 
 
-async def test_a_reader_that_never_reads_loses_its_request(make_client: MakeClient) -> None:
-    client = await make_client(patch_delay_s=0.0, max_buffered_bytes=20 * 5120)
+async def test_a_reader_that_never_reads_loses_its_request(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("realtime_tts.workers.client.MAX_BUFFERED_BYTES", 20 * 5120)
+    client = await make_client(patch_delay_s=0.0)
     stream = speak(client, "[never]", paced=False)
     await until(lambda: client.num_requests == 0)
     _, failed = await collect(stream)
