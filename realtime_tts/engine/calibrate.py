@@ -52,12 +52,10 @@ class Calibration:
     num_sentences: int
 
 
-def calibrate(
-    loaded: LoadedModel, sentences: AnySequence[str] | None = None, budget_s: float | None = None
-) -> Calibration | None:
-    """Speak the sentences (by default in the checkpoint's own languages) and score all heads. Return None if that would
-    take longer than `budget_s` seconds."""
-    spoken = _speak(loaded, sentences or sentences_of(loaded.policy.languages), budget_s)
+def calibrate(loaded: LoadedModel, budget_s: float | None = None) -> Calibration | None:
+    """Speak sentences in the checkpoint's own languages and score all heads. Return None if that would take longer than
+    `budget_s` seconds."""
+    spoken = _speak(loaded, sentences_of(loaded.policy.languages), budget_s)
     if spoken is None:
         return None
     scores = score_heads(spoken)
@@ -152,7 +150,7 @@ def _heard(loaded: LoadedModel, text: str, stream: Stream, looks: np.ndarray) ->
 # ---- storage of the result ------------------------------------------------------------------------------------
 
 
-def with_text_head(loaded: LoadedModel, budget_s: float | None = START_BUDGET_S) -> LoadedModel:
+def with_text_head(loaded: LoadedModel) -> LoadedModel:
     """Return the checkpoint with its text head: from its serving.json, from the cache, or by a calibration now."""
     policy = loaded.policy
     if policy.text_head is not None:
@@ -161,7 +159,7 @@ def with_text_head(loaded: LoadedModel, budget_s: float | None = START_BUDGET_S)
     found = read_cache(cache)
     if found is None:
         try:
-            result = calibrate(loaded, budget_s=budget_s)
+            result = calibrate(loaded, START_BUDGET_S)
         except Exception:  # a checkpoint whose calibration fails can still be served
             logger.exception("no text head was found, word times are estimated")
             return loaded

@@ -46,7 +46,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
     """The budgets with which a calibration was asked for; it finds `FOUND`."""
     budgets: list[float | None] = []
 
-    def found(loaded: LoadedModel, *, budget_s: float | None) -> Calibration:
+    def found(loaded: LoadedModel, budget_s: float | None) -> Calibration:
         budgets.append(budget_s)
         return Calibration(FOUND, [], 12)
 
@@ -64,9 +64,12 @@ def checkpoint(tiny: LoadedModel, tmp_path: Path) -> LoadedModel:
     return dataclasses.replace(tiny, path=directory)
 
 
-def test_of_the_starter_voices_heads_the_taught_one_follows_best_with_the_lag_that_it_has() -> None:
+def test_of_the_starter_voices_heads_the_taught_one_follows_best_with_the_lag_that_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     loaded = load_model(STARTER_DIRECTORY)
-    result = calibrate(loaded, SENTENCES["en"][:8])
+    monkeypatch.setattr(calibrate_module, "sentences_of", lambda languages: SENTENCES["en"][:8])
+    result = calibrate(loaded)
     assert result is not None
     assert result.head is not None
     assert result.num_sentences >= 7
@@ -145,8 +148,11 @@ def test_a_cache_that_cannot_be_written_is_no_error(
     assert len(asked) == 2
 
 
-def test_a_device_that_is_too_slow_goes_without_and_remembers_nothing(checkpoint: LoadedModel, cache: Path) -> None:
-    assert with_text_head(checkpoint, budget_s=0.0).policy.text_head is None
+def test_a_device_that_is_too_slow_goes_without_and_remembers_nothing(
+    checkpoint: LoadedModel, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate_module, "START_BUDGET_S", 0.0)
+    assert with_text_head(checkpoint).policy.text_head is None
     assert not cache.exists()
 
 
