@@ -162,9 +162,8 @@ class EngineClient:
         """Return the worker for a new context, which stays there."""
         keys, now = frames.prefix_keys(request), asyncio.get_running_loop().time()
         open_there = Counter(worker.name for worker in self._context_workers.values())
-        able = [(each.candidate(keys, open_there[each.name], now), each) for each in self._able(request.adapter)]
-        chosen = place([candidate for candidate, _ in able], keys[0] if keys else b"")
-        return next(worker for candidate, worker in able if candidate is chosen)
+        candidates = [each.candidate(keys, open_there[each.name], now) for each in self._able(request.adapter)]
+        return self._named(place(candidates, keys[0] if keys else b"").name)
 
     def _able(self, adapter: str | None) -> list[WorkerView]:
         """Return the ready workers that have the adapter."""
