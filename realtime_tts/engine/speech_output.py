@@ -56,7 +56,8 @@ class SpeechOutput:
         payload = pcm.tobytes()
         name, number = segment.message.request_id, len(segment.patches)
         message = frames.Audio(name, number, position, payload=payload)
-        if position is None or not self._keep_back(segment, message, now):
+        may_wait = position is not None or bool(segment.unsent)  # no patch overtakes one that is kept back
+        if not (may_wait and self._keep_back(segment, message, now)):
             self.answer(segment.message, message)
         segment.patches.append(audio.patch.copy())  # a view would keep one step's whole buffer alive
         segment.num_samples += pcm.size

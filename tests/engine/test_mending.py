@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -250,3 +251,24 @@ def test_a_cancel_between_the_finding_and_the_mend_is_a_cancel(
     assert faults(done) == {"skips_mended" if follows else "skips": 1}
     assert not engine.output._keeping
     harness.assert_nothing_leaked()
+
+
+def test_a_patch_without_a_reading_does_not_overtake_those_that_are_kept_back(
+    tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = reading_engine(tiny, monkeypatch, {}, 0)
+    result = harness.engine.runner.result
+
+    def without_one_reading(*step: Any) -> Any:
+        made = result(*step)
+        is_tenth = [len(harness.engine._segments[audio.name].patches) == 10 for audio in made.audio]
+        unread = [
+            audio._replace(text=TextReading(math.nan, math.nan)) if tenth else audio
+            for audio, tenth in zip(made.audio, is_tenth, strict=True)
+        ]
+        return dataclasses.replace(made, audio=unread)
+
+    monkeypatch.setattr(harness.engine.runner, "result", without_one_reading)
+    harness.say("x", TEXT, max_patches=NUM_PATCHES)
+    harness.run()
+    assert [m.sequence for m in harness.sent if isinstance(m, frames.Audio)] == list(range(NUM_PATCHES))
