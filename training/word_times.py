@@ -51,7 +51,7 @@ class Recording(NamedTuple):
 
 
 def read_recordings(folder: Path, texts: set[str] | None, limit: int | None) -> dict[str, list[Recording]]:
-    """Return the recordings of each named voice."""
+    """Return the recordings of each named voice. Raises ValueError if there are none."""
     found: dict[str, list[Recording]] = {}
     for path in sorted(folder.glob("*.npz")):
         chunk = AudioChunk.load(path)
@@ -60,6 +60,8 @@ def read_recordings(folder: Path, texts: set[str] | None, limit: int | None) -> 
         for text, speaker, samples, own in zip(chunk.texts, chunk.speakers, chunk.utterances(), times, strict=True):
             if speaker < len(VOICES) and (texts is None or text in texts):
                 found.setdefault(VOICES[speaker], []).append(Recording(text, samples, own))
+    if not found:
+        raise ValueError(f"no recording of a named voice and of these texts lies in {folder}")
     return {voice: own[:limit] for voice, own in found.items()}
 
 

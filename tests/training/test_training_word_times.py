@@ -56,6 +56,8 @@ def test_recordings_of_mixtures_and_of_other_texts_are_left_out(tmp_path: Path) 
     assert found["michael"][0].times_ms.tolist() == [[0, 1], [1, 2]]
     assert found["heart"][0].times_ms.tolist() == [[1, 4]]
     assert found["heart"][0].samples.tolist() == list(range(20, 30))
+    with pytest.raises(ValueError, match="no recording"):
+        read_recordings(tmp_path, {"six"}, None)
 
 
 def test_errors_are_about_the_medians_of_all_voices() -> None:

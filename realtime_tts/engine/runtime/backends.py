@@ -75,7 +75,7 @@ def describe_kernels(device: torch.device) -> dict[str, str]:
     one costs (docs/lab/gpu.md)."""
     missing = what_is_missing(device, head_dim=128)
     if missing:
-        slow = f"plain torch, a step takes 5 to 13 times as long: {missing}"
+        slow = f"plain torch, on an H200 a step takes 5 to 13 times as long: {missing}"
         return {"kernels": slow if device.type == "cuda" else "plain torch"}
     from realtime_tts.model.kernels.fp8_products import missing_on as fp8_missing_on
     from realtime_tts.model.kernels.stack import missing_on
@@ -84,6 +84,6 @@ def describe_kernels(device: torch.device) -> dict[str, str]:
     shapes = "whole stacks in one kernel each, if the model has VoxCPM2's sizes in bfloat16"
     return {
         "kernels": "fused, by Triton",
-        "one or few streams": f"layer by layer, a step of one stream takes 40 % longer: {few}" if few else shapes,
+        "one or few streams": f"layer by layer, on an H200 40 % longer with one stream: {few}" if few else shapes,
         "fp8": f"cannot be used: {fp8}" if fp8 else "--fp8 flow, if the model is in bfloat16",
     }
