@@ -80,7 +80,7 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
             CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=["*"]
         )
 
-    app.add_middleware(InTurns)
+    app.add_middleware(InTurns, authenticator=gateway.admission.authenticator)
     if metrics_on_main_port(settings):
         app.include_router(routes.metrics, dependencies=routes.NEEDS_KEY, responses=routes.problems(401))
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import uuid
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 from uvicorn.protocols.utils import ClientDisconnected
 
-from realtime_tts.errors import InternalError
+from realtime_tts.errors import InternalError, RealtimeTTSError
+from realtime_tts.server.admission.auth import Authenticator
+from realtime_tts.server.admission.turns import Turns
 from realtime_tts.server.http.problems import REQUEST_ID, problem_response
 from realtime_tts.server.logs import log_crash
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, RequestProtocol, StreamProtocol
@@ -22,21 +23,27 @@ _RESPONSE_STARTS = frozenset({"http.response.start", "websocket.accept", "websoc
 
 
 class InTurns:
-    """ASGI middleware: one request or handshake begins in each iteration of the event loop, in order.
+    """ASGI middleware: one request or handshake begins in each iteration of the event loop, of each API key in turn.
 
     Hundreds may become due at once. Each takes a millisecond or two, and audio is due in between. One whose client has
-    gone meanwhile does not begin.
+    gone meanwhile does not begin. Those without an active key share one turn.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app, self._turn = app, asyncio.Lock()
+    def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
+        self._app, self._authenticator, self._turns = app, authenticator, Turns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._turn:
-            await asyncio.sleep(0)
+        if scope["type"] != "lifespan":
+            await self._turns.wait(self._tenant(HTTPConnection(scope)))
         socket: RequestProtocol | StreamProtocol | None = scope.get("extensions", {}).get(SOCKET_EXTENSION)
         if socket is None or not socket.is_lost:
             await self._app(scope, receive, send)
+
+    def _tenant(self, connection: HTTPConnection) -> str:
+        try:
+            return self._authenticator.authenticate(connection.headers, connection.query_params).tenant
+        except RealtimeTTSError:
+            return ""
 
 
 class RequestIds:
