@@ -103,6 +103,7 @@ class SteadyStreams:
             stages,
             unpaced_slack_s=_NEVER_S,
             first_audio_s=_NEVER_S,
+            ample_lead_s=_NEVER_S,
             full_streams=max(CUDA_FULL_STREAMS, *plan.batches),  # all in one step, however many a worker puts there
         )
         self._contexts: list[str] = []

@@ -56,6 +56,14 @@ def test_streams_stay_together_for_as_long_as_was_asked(subject: Subject) -> Non
         streams.step()
 
 
+def test_more_streams_than_half_a_full_step_stay_together(tiny_directory: Path) -> None:
+    """A worker would put those with ample lead into steps of half that size."""
+    options = EngineOptions(str(tiny_directory), "cpu", threads=1, max_streams=72)
+    streams = SteadyStreams(Subject.load(options), StepMeasurement((72,), num_steps=1, num_warm=0, runs=1, steps=1))
+    streams.start(72, 2)
+    assert streams.step() > 0
+
+
 def test_speech_behind_the_end_of_the_text_is_not_mended() -> None:
     """The starter voice's text head follows the first stream's text, so faults of the next one could be mended."""
     starter = Subject.load(EngineOptions("starter-voice", "cpu", threads=1, max_streams=1))
