@@ -26,7 +26,6 @@ from realtime_tts.bench.subject import Subject
 from realtime_tts.bench.texts import TURN
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
-from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.runtime import runner
 from realtime_tts.model import fused
 
@@ -74,11 +73,7 @@ REPLACED: dict[str, tuple[object, str, object]] = {
 }
 # What the engine's options switch off.
 OPTIONS: dict[str, str] = {"CUDA graphs": "eager", "all kernels and graphs": "sdpa"}
-# What a made engine does not do.
-ENGINE_PARTS: dict[str, Callable[[Engine], None]] = {
-    "next positions beside the decoder": lambda engine: setattr(engine.runner, "advances", False),
-}
-PARTS = (ALL, *MODEL_PARTS, *REPLACED, *OPTIONS, *ENGINE_PARTS)
+PARTS = (ALL, *MODEL_PARTS, *REPLACED, *OPTIONS)
 
 
 @contextlib.contextmanager
@@ -126,7 +121,6 @@ def measure(part: str, subject: Subject, plan: StepMeasurement) -> tuple[list[fl
     """Return the median duration of a step, ms, for each number of streams, and the samples of one text alone."""
     with without(part, subject) as reduced:
         streams = Spoken(reduced, plan)
-        ENGINE_PARTS.get(part, lambda engine: None)(streams.engine)
         spoken, medians = streams.speak(), []
         for batch in plan.batches:
             streams.start(batch, plan.num_warm + plan.num_steps)

@@ -196,9 +196,7 @@ class Engine:
 
     def _launch(self, plan: StepPlan) -> _Flight | None:
         """Launch a step. Return None if there was no memory for it; its requests have then ended."""
-        # Where a step has prefills, the next one is likely to: it can compute this one's positions together with them.
-        is_before_others = self.scheduler.others_fill_a_step(plan) or bool(plan.prefill)
-        layout = self.runner.prepare(plan, self._segments, is_before_others=is_before_others)
+        layout = self.runner.prepare(plan, self._segments)
         started_s = self._clock()
         segments = {name: self._segments[name] for name in plan.request_ids}
         try:

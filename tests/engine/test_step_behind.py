@@ -85,14 +85,11 @@ def audio_of(harness: EngineHarness, name: str) -> int:
     return len([m for m in harness.sent if isinstance(m, frames.Audio) and m.request_id == name])
 
 
-@pytest.mark.parametrize(("full", "advances"), [(1, False), (2, True)])
-def test_the_device_has_its_next_step_before_the_last_is_over_and_says_the_same(
-    tiny: LoadedModel, full: int, advances: bool
-) -> None:
+@pytest.mark.parametrize("full", [1, 2])
+def test_the_device_has_its_next_step_before_the_last_is_over_and_says_the_same(tiny: LoadedModel, full: int) -> None:
     """No more than one waits, and what a step leaves is there for those that were planned late."""
     plain = EngineHarness(tiny, max_streams=8, num_blocks=64)
     harness, device = lazy(tiny, full_streams=full)
-    harness.engine.runner.advances = advances
     for each in (plain, harness):
         say_all(each)
         each.run()
@@ -108,7 +105,6 @@ def test_the_device_has_its_next_step_before_the_last_is_over_and_says_the_same(
 def test_where_every_stream_goes_on_the_device_has_its_next_step_in_time_too(tiny: LoadedModel) -> None:
     """But not before it is known which streams come beside them."""
     harness, device = lazy(tiny)
-    harness.engine.runner.advances = True
     plain = EngineHarness(tiny, max_streams=8, num_blocks=64)
     for each in (plain, harness):
         each.say("x", TEXTS[1], seed=1, max_patches=12)

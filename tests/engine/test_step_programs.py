@@ -22,13 +22,11 @@ TEXTS = ["hello", "theweatherisnicetoday", "yes", "abcdefghij" * 5, "quick", "br
 HEAD = {"text_head": TextHead(1, 2, 40.0)}
 
 
-def speak(
-    loaded: LoadedModel, padding: int, advances: bool = False, looks_ahead: bool = False, **limits: int
-) -> EngineHarness:
+def speak(loaded: LoadedModel, padding: int, *, looks_ahead: bool = False, **limits: int) -> EngineHarness:
     """Streams that join and leave, prefills in parts, two numbers of flow steps, a cached prefix, readings."""
     harness = EngineHarness(loaded, HEAD, max_prefill_positions=16, max_streams=5, **limits)
     programs = harness.engine.runner.programs
-    harness.engine.runner.advances, harness.engine.runner.is_asynchronous = advances, looks_ahead
+    harness.engine.runner.is_asynchronous = looks_ahead
     for program in (value for value in vars(programs).values() if isinstance(value, Program)):
         program.padded = lambda size: size + padding if size else 0  # type: ignore[method-assign]
     for number, text in enumerate([*TEXTS, TEXTS[3]]):
@@ -42,15 +40,12 @@ def speak(
 
 @pytest.fixture(scope="module")
 def plain(tiny: LoadedModel) -> EngineHarness:
-    """All has been said, without padding, advancing or looking ahead."""
+    """All has been said, without padding or looking ahead."""
     return speak(tiny, 0)
 
 
-@pytest.mark.parametrize(("padding", "advances"), [(3, False), (0, True), (2, True)])
-def test_padded_rows_change_nothing_nor_does_advancing(
-    tiny: LoadedModel, plain: EngineHarness, padding: int, advances: bool
-) -> None:
-    padded = speak(tiny, padding, advances)
+def test_padded_rows_change_nothing(tiny: LoadedModel, plain: EngineHarness) -> None:
+    padded = speak(tiny, padding=3)
     for number in range(len(TEXTS) + 1):
         expected = plain.pcm(f"r{number}")
         assert expected.size
@@ -61,12 +56,9 @@ def test_padded_rows_change_nothing_nor_does_advancing(
 
 
 @pytest.mark.parametrize("limits", [{}, {"full_streams": 1}, {"full_streams": 2}])
-@pytest.mark.parametrize("advances", [False, True])
-def test_looking_ahead_changes_nothing(
-    tiny: LoadedModel, plain: EngineHarness, advances: bool, limits: dict[str, int]
-) -> None:
+def test_looking_ahead_changes_nothing(tiny: LoadedModel, plain: EngineHarness, limits: dict[str, int]) -> None:
     """Nor does it matter which streams share a step."""
-    ahead = speak(tiny, 0, advances, looks_ahead=True, **limits)
+    ahead = speak(tiny, 0, looks_ahead=True, **limits)
     for number in range(len(TEXTS) + 1):
         expected = plain.pcm(f"r{number}")
         np.testing.assert_allclose(ahead.pcm(f"r{number}"), expected, atol=1e-4 * np.abs(expected).max())
@@ -80,7 +72,7 @@ def test_a_stream_that_ends_while_the_next_step_is_computed_sends_no_more_audio(
     """A step ahead was launched with the stream in it: its result is dropped, and what it held goes to others."""
     harness = EngineHarness(tiny, num_blocks=24)
     engine, runner = harness.engine, harness.engine.runner
-    runner.is_asynchronous = runner.advances = True
+    runner.is_asynchronous = True
     for name in ("x", "y"):
         harness.say(name, "hello", seed=1, max_patches=20)
     while len([m for m in harness.sent if isinstance(m, frames.Audio)]) < 8:
@@ -104,50 +96,6 @@ def test_a_stream_that_ends_while_the_next_step_is_computed_sends_no_more_audio(
     np.testing.assert_allclose(harness.pcm("z"), harness.pcm("y"), atol=1e-4)
     harness.assert_nothing_leaked()
     assert torch.isfinite(runner.state.kv.pool).all()
-
-
-def test_a_stream_that_is_ahead_has_no_rows(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The LMs run once for each patch, with the step before it if that has no prefill; not for one that cannot come."""
-    harness = EngineHarness(tiny, num_blocks=2)
-    runner, calls = harness.engine.runner, []
-    runner.advances = True
-    base, advance = runner.programs.base, runner.programs.advance
-    monkeypatch.setattr(base, "_body", lambda size, body=base._body: (calls.append(("base", size)), body(size)))
-    monkeypatch.setattr(advance, "_body", lambda size, body=advance._body: (calls.append(("next", size)), body(size)))
-    num_text = len(tiny.tokenizer.encode("hello")) + 1
-    harness.say("x", "hello", max_patches=32 - num_text + 1)  # as long as its blocks
-    harness.run()
-    done = harness.end("x")
-    assert isinstance(done, frames.Done)
-    assert calls == [("base", num_text), ("base", 1)] + [("next", 1)] * (done.num_patches - 1)
-    assert runner._ahead == ({} if done.finish_reason == "length" else runner._ahead)
-    harness.say("y", "hello", max_patches=3)  # the same slot, from its beginning
-    harness.run()
-    np.testing.assert_allclose(harness.pcm("y"), harness.pcm("x")[: harness.pcm("y").size], atol=1e-4)
-
-
-def test_a_stream_outside_the_next_step_is_read_when_it_comes_again(tiny: LoadedModel) -> None:
-    """With the streams that begin then: where others fill the next step, the LMs' weights are fetched once for both."""
-    harness = EngineHarness(tiny, max_streams=5, full_streams=1)
-    runner, calls = harness.engine.runner, []
-    runner.is_asynchronous = runner.advances = True
-    launch = runner.launch
-    runner.launch = lambda layout: (calls.append(layout), launch(layout))[1]  # type: ignore[method-assign]
-    for name in ("x", "y"):
-        harness.say(name, "hello", seed=1, max_patches=6)
-    for _ in range(4):
-        harness.engine.step()
-    harness.say("z", "hello", seed=1, max_patches=6)
-    harness.run()
-    num_text = len(tiny.tokenizer.encode("hello")) + 1
-    pairs = [(layout, after) for layout, after in pairwise(calls) if not layout.advances]
-    pairs = [(layout, after) for layout, after in pairs if not set(speaking(after)) & set(speaking(layout))]
-    assert len(pairs) > 4  # and where the others have just ended it is right, too
-    assert any(after.num_rows == 1 for _, after in pairs)  # one that goes on has a row
-    assert any(after.num_rows == num_text for after in calls)
-    assert any(layout.advances for layout in calls)  # the last one alone
-    for name in ("y", "z"):
-        np.testing.assert_allclose(harness.pcm(name), harness.pcm("x"), atol=1e-4)
 
 
 def test_the_programs_wait_for_nothing_and_grow_nothing(tiny: LoadedModel) -> None:

@@ -34,8 +34,7 @@ class StepColumns(Generic[Column]):
     row_adapters [T], patch_adapters [A], speech_adapters [S]: index of the adapter; −1: none.
     spoken_rows, spoken_starts, spoken_lens [S]: as in `TextSpans`, for the rows; spoken_slots: their streams' slots.
     starting_slots [S]: slots of the streams that begin.
-    speech_slots, noise_keys, patch_index [S], cfg [S]: for each stream that speaks. next_positions, next_slots,
-    next_starts, next_lens [S]: the same for the following position; the scratch slot: there is none.
+    speech_slots, noise_keys, patch_index [S], cfg [S]: for each stream that speaks.
     """
 
     token_ids: Column = _per(ROW)
@@ -56,10 +55,6 @@ class StepColumns(Generic[Column]):
     patch_index: Column = _per(SPEECH)
     cfg: Column = _per(SPEECH)
     speech_adapters: Column = _per(SPEECH, NO_ADAPTER)
-    next_positions: Column = _per(SPEECH)
-    next_slots: Column = _per(SPEECH, _SCRATCH_SLOT)
-    next_starts: Column = _per(SPEECH)
-    next_lens: Column = _per(SPEECH)
 
 
 def columns_per(*units: str) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping
+from collections.abc import Sequence as AnySequence
 from typing import NamedTuple
 
-from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 from realtime_tts.engine.core.request import StepItem, StepPlan
 from realtime_tts.engine.runtime.columns import ROW, SPEECH, STREAM, StepColumns, columns_per, paddings
 from realtime_tts.engine.segment import EngineSegment
@@ -19,15 +19,12 @@ HostColumns = StepColumns[list[float]]  # only `cfg` has values other than integ
 class SpeakingStream(NamedTuple):
     """A stream that gets a patch from a step.
 
-    row: its row in flow and VAE. wants_float: whether its audio is float32. next_position: the position after the
-    step's; None: the stream's blocks have no room for one, so that the stream ends.
+    row: its row in flow and VAE. wants_float: whether its audio is float32.
     """
 
     request_id: str
-    slot: int
     row: int
     wants_float: bool
-    next_position: int | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,8 +35,7 @@ class StepLayout:
     last_rows: by request id, the row of the sequence's last new position. query_lens, context_lens: lengths of the
     same sequences. tables: slot and blocks of every request in the step.
     streams: those that speak, by row; gaps may lie between the groups. flow_groups: (flow steps, first row, number of
-    rows). advances: whether the streams' next positions are computed in this step already, if the device allows it.
-    has_adapters: whether a request in the step has an adapter.
+    rows). has_adapters: whether a request in the step has an adapter.
     context_groups: (context patches, whether they were made in this stream, number of streams) of those that begin.
     columns: values of the fields of `StepInputs`. patches: for `StepInputs.send`; LocEnc encodes the first entry.
     """
@@ -50,7 +46,6 @@ class StepLayout:
     tables: tuple[tuple[int, tuple[int, ...]], ...]
     streams: tuple[SpeakingStream, ...]
     flow_groups: tuple[tuple[int, int, int], ...]
-    advances: bool
     has_adapters: bool
     context_groups: tuple[tuple[int, bool, int], ...]
     columns: HostColumns
@@ -82,42 +77,23 @@ class LayoutRules:
         self.speech_paddings = {name: paddings_by_name[name] for name in columns_per(SPEECH)}
 
 
-def lay_out(
-    plan: StepPlan,
-    segments: Mapping[str, EngineSegment],
-    rules: LayoutRules,
-    ahead: Mapping[int, tuple[str, int]],
-    *,
-    advances: bool = True,
-) -> StepLayout:
-    """Return the layout of a step. `segments` holds every request of the plan. ahead: by slot, the request and the
-    position that the LMs have computed already. advances: whether this step computes the next positions, too."""
+def lay_out(plan: StepPlan, segments: Mapping[str, EngineSegment], rules: LayoutRules) -> StepLayout:
+    """Return the layout of a step. `segments` holds every request of the plan."""
     columns: HostColumns = StepColumns(*([] for _ in columns_per(ROW, STREAM, SPEECH)))
-    last_rows: dict[str, int] = {}
-    spans: list[tuple[Sequence, int, int]] = []
+    prefill = sorted(plan.prefill, key=lambda item: item.num_positions == 1)
+    last_rows = _add_prefill(columns, prefill, segments, rules.scratch_slot)
+    rows = Rows.of([(segments[item.request_id].input, item.start, item.end) for item in prefill])
+    _add_audio(columns, rows, rules.scratch_slot)
+    last_rows |= _add_decode(columns, plan.decode, segments)
+    items = [*prefill, *plan.decode]
     groups: dict[int, list[tuple[StepItem, EngineSegment]]] = {}  # streams that speak, by their number of flow steps
     starting: list[tuple[int, bool, Sequence]] = []  # slot, whether it goes on from memory, input
-    has_adapters = False
-    items = [*sorted(plan.prefill, key=lambda item: item.num_positions == 1), *plan.decode]
-    for number, item in enumerate(items):
-        segment = segments[item.request_id]
-        has_adapters |= segment.adapter is not None
+    for item in items:
         if item.is_last:
+            segment = segments[item.request_id]
             groups.setdefault(segment.flow_steps, []).append((item, segment))
             if item.begins:
                 starting.append((item.slot, item.first_patch > 0, segment.input))
-        if number < len(plan.prefill) or ahead.get(item.slot) != (item.request_id, item.start):
-            end, num = item.end, item.num_positions
-            spans.append((segment.input, end - num, end))
-            columns.positions += range(end - num, end)
-            columns.slots += [item.slot] * num
-            columns.row_adapters += [segment.adapter_index] * num
-            columns.hidden_slots += [rules.scratch_slot] * num
-            last_rows[item.request_id] = last = len(columns.slots) - 1
-            if item.is_last:
-                _add_spoken(columns, last, item.slot, segment.input)
-    rows = Rows.of(spans)
-    _add_audio(columns, rows, rules.scratch_slot)
     streams: list[SpeakingStream] = []
     flow_groups: list[tuple[int, int, int]] = []
     first = 0
@@ -126,20 +102,19 @@ def lay_out(
         for name, padding in rules.speech_paddings.items():
             column: list[float] = getattr(columns, name)
             column += [padding] * (first - len(column))
-        streams += _add_group(columns, group, rules)
+        streams += _add_group(columns, group)
         first += rules.padded(len(group)) if flow_steps == rules.default_flow_steps else len(group)
     starting.sort(key=lambda begun: (len(begun[2].context), begun[1]))
     columns.starting_slots += [slot for slot, _, _ in starting]
     contexts = Counter((len(source.context), goes_on) for _, goes_on, source in starting)  # in this order
     return StepLayout(
         last_rows=last_rows,
-        query_lens=tuple(end - start for _, start, end in spans),
-        context_lens=tuple(end for _, _, end in spans),
+        query_lens=tuple(item.num_positions for item in items),
+        context_lens=tuple(item.end for item in items),
         tables=tuple((item.slot, item.blocks) for item in items),
         streams=tuple(streams),
         flow_groups=tuple(flow_groups),
-        advances=advances,
-        has_adapters=has_adapters,
+        has_adapters=any(segments[item.request_id].adapter is not None for item in items),
         context_groups=tuple((*context, num_streams) for context, num_streams in contexts.items()),
         columns=columns,
         patches=(
@@ -150,17 +125,27 @@ def lay_out(
     )
 
 
-def _add_spoken(columns: HostColumns, last_row: int, slot: int, source: Sequence) -> None:
-    """Add a stream that speaks to the rows: its hidden states are kept, and the text head reads its place."""
-    columns.hidden_slots[last_row] = slot
-    columns.spoken_rows.append(last_row)
-    columns.spoken_slots.append(slot)
-    columns.spoken_starts.append(source.spoken_start)
-    columns.spoken_lens.append(len(source.spoken_chars))
+def _add_prefill(
+    columns: HostColumns, items: list[StepItem], segments: Mapping[str, EngineSegment], scratch_slot: int
+) -> dict[str, int]:
+    """Add the rows of inputs that are not all computed, without their tokens and patches. Return the last rows."""
+    last_rows: dict[str, int] = {}
+    for item in items:
+        segment, num = segments[item.request_id], item.num_positions
+        columns.positions += range(item.start, item.end)
+        columns.slots += [item.slot] * num
+        columns.row_adapters += [segment.adapter_index] * num
+        columns.hidden_slots += [scratch_slot] * num
+        last_rows[item.request_id] = last = len(columns.slots) - 1
+        if item.is_last:
+            columns.hidden_slots[last] = item.slot
+            _add_spoken(columns, [last], [item.slot], [segment.input])
+    return last_rows
 
 
 def _add_audio(columns: HostColumns, rows: Rows, scratch_slot: int) -> None:
-    """Add the rows' tokens, and their patches: first those that the host sends, then those that are fed back."""
+    """Add the tokens of inputs that are not all computed, and their patches: first those that the host sends, then
+    those that are fed back."""
     num_features = len(rows.features)
     columns.token_ids += rows.token_ids
     columns.audio_index += [-1] * len(rows.token_ids)
@@ -170,23 +155,44 @@ def _add_audio(columns: HostColumns, rows: Rows, scratch_slot: int) -> None:
         columns.patch_adapters.append(columns.row_adapters[row])
 
 
-def _add_group(
-    columns: HostColumns, group: list[tuple[StepItem, EngineSegment]], rules: LayoutRules
-) -> list[SpeakingStream]:
+def _add_decode(
+    columns: HostColumns, items: tuple[StepItem, ...], segments: Mapping[str, EngineSegment]
+) -> dict[str, int]:
+    """Add one row for each stream whose last patch is fed back. Return these rows."""
+    first_row, first_patch = len(columns.slots), len(columns.patch_slots)
+    rows, slots = range(first_row, first_row + len(items)), [item.slot for item in items]
+    spoken = [segments[item.request_id] for item in items]
+    adapters = [segment.adapter_index for segment in spoken]
+    columns.token_ids += [0] * len(items)
+    columns.positions += [item.start for item in items]
+    columns.slots += slots
+    columns.hidden_slots += slots
+    columns.row_adapters += adapters
+    columns.audio_index += range(first_patch, first_patch + len(items))
+    columns.patch_slots += slots
+    columns.patch_adapters += adapters
+    _add_spoken(columns, rows, slots, [segment.input for segment in spoken])
+    return {item.request_id: row for item, row in zip(items, rows, strict=True)}
+
+
+def _add_spoken(columns: HostColumns, last_rows: AnySequence[int], slots: list[int], inputs: list[Sequence]) -> None:
+    """Add streams that speak, whose places in the text are read at their last rows."""
+    columns.spoken_rows += last_rows
+    columns.spoken_slots += slots
+    columns.spoken_starts += [source.spoken_start for source in inputs]
+    columns.spoken_lens += [len(source.spoken_chars) for source in inputs]
+
+
+def _add_group(columns: HostColumns, group: list[tuple[StepItem, EngineSegment]]) -> list[SpeakingStream]:
     """Add the rows of flow and VAE of streams with the same number of flow steps."""
-    first, scratch_slot = len(columns.speech_slots), rules.scratch_slot
+    first = len(columns.speech_slots)
     items, segments = [item for item, _ in group], [segment for _, segment in group]
-    inputs, ends = [segment.input for segment in segments], [item.start + item.num_positions for item in items]
-    nexts = [end if end < len(item.blocks) * BLOCK_SIZE else None for item, end in zip(items, ends, strict=True)]
     columns.speech_slots += [item.slot for item in items]
     columns.noise_keys += [segment.noise_key for segment in segments]
     columns.patch_index += [item.patch_index for item in items]
     columns.cfg += [segment.cfg for segment in segments]
     columns.speech_adapters += [segment.adapter_index for segment in segments]
-    columns.next_positions += [end or 0 for end in nexts]
-    columns.next_slots += [scratch_slot if end is None else item.slot for item, end in zip(items, nexts, strict=True)]
-    columns.next_starts += [source.spoken_start for source in inputs]
-    columns.next_lens += [len(source.spoken_chars) for source in inputs]
-    are_float = [segment.message.encoding == "f32le" for segment in segments]
-    rows = enumerate(zip(items, are_float, nexts, strict=True), first)
-    return [SpeakingStream(item.request_id, item.slot, row, wants, end) for row, (item, wants, end) in rows]
+    return [
+        SpeakingStream(item.request_id, row, segment.message.encoding == "f32le")
+        for row, (item, segment) in enumerate(group, first)
+    ]

@@ -84,18 +84,14 @@ class ModelRunner:
         self.stages = stages or NoClock()
         self.device = model.stop_proj.weight.device
         self.backend = backend or SDPABackend()
-        # On CUDA a step also computes LocEnc and LMs for the next one, while its audio is decoded and sent. Elsewhere
-        # this does not run at the same time, and is wasted for a stream that stops.
-        self.advances = self.device.type == "cuda"
         self._reads_text = text_head is not None
-        self._ahead: dict[int, tuple[str, int]] = {}  # by slot, the request and position that `advance` has computed
         self.is_asynchronous = self.device.type == "cuda"  # the host can do something else meanwhile
         # For the decoder, beside the rest of a step. A clock that measures stages needs them one after the other.
         has_decoder_stream = self.device.type == "cuda" and stages is None
         self._decoder_stream = torch.cuda.Stream(self.device) if has_decoder_stream else None
         if self._decoder_stream is not None:
             self._primed = torch.cuda.Event()
-        self._decoding: torch.cuda.Event | None = None  # copy event of a step beside which the next one begins
+        self._decoding: torch.cuda.Event | None = None  # copy event of the last step, beside which the next one begins
         # One step is computed, one waits for the device, one was the last to end.
         self._marks = collections.deque(StepMarks() for _ in range(3 if self.device.type == "cuda" else 0))
         self._last_marks: StepMarks | None = None
@@ -152,16 +148,9 @@ class ModelRunner:
         torch.cuda.empty_cache()  # memory of what ran before the captures; the graphs have their own
         return len(parts)
 
-    def prepare(
-        self, plan: StepPlan, segments: Mapping[str, EngineSegment], *, is_before_others: bool = False
-    ) -> StepLayout:
-        """Return the layout for `launch`. `segments` holds every request of the plan. Earlier steps may still run.
-
-        is_before_others: the next step holds other requests. Then this step does not compute its streams' next
-        positions; they are computed in their next step, together with streams that begin then, so that the models'
-        weights are read from memory once for both.
-        """
-        return lay_out(plan, segments, self._rules, self._ahead, advances=self.advances and not is_before_others)
+    def prepare(self, plan: StepPlan, segments: Mapping[str, EngineSegment]) -> StepLayout:
+        """Return the layout for `launch`. `segments` holds every request of the plan. Earlier steps may still run."""
+        return lay_out(plan, segments, self._rules)
 
     @torch.inference_mode()
     def launch(self, layout: StepLayout) -> SentOutputs:
@@ -178,8 +167,7 @@ class ModelRunner:
             self._marks.rotate()
             marks.begun.record()
             sent = self._step(layout)
-            # The last to end is the decoder, or the computation for the next step, which waits for the decoder.
-            marks.ended.record(None if layout.advances else self._decoder_stream)
+            marks.ended.record(self._decoder_stream)  # the decoder is the last to end
             return dataclasses.replace(sent, marks=marks)
 
     def result(self, layout: StepLayout, sent: SentOutputs) -> StepResult:
@@ -210,21 +198,17 @@ class ModelRunner:
         """Launch the whole step."""
         programs, stages = self._adapted_programs if layout.has_adapters else self.programs, self.stages
         stages.mark(LOC_ENC)
-        for slot, _ in layout.tables:
-            self._ahead.pop(slot, None)
         self.inputs.put(layout.columns)
         self.state.set_blocks(*self.inputs.send(layout.patches, self.state.changed_tables(layout.tables)))
         self._start_streams(layout)
-        if layout.num_rows:
-            programs.lens = host_lens(layout.query_lens, layout.context_lens)
-            programs.encode(programs.encode.padded(len(layout.columns.patch_slots)))
-            stages.mark(BASE)
-            programs.base(programs.base.padded(layout.num_rows))
+        programs.lens = host_lens(layout.query_lens, layout.context_lens)
+        programs.encode(programs.encode.padded(len(layout.columns.patch_slots)))
+        stages.mark(BASE)
+        programs.base(programs.base.padded(layout.num_rows))
         self._await_decoder()  # the following programs overwrite the last step's results
-        if layout.num_rows:
-            stages.mark(RESIDUAL)
-            programs.residual(programs.residual.padded(layout.num_rows))
-            stages.mark(REST)
+        stages.mark(RESIDUAL)
+        programs.residual(programs.residual.padded(layout.num_rows))
+        stages.mark(REST)
         if layout.streams:
             stages.mark(FLOW)
             for flow_steps, first, count in layout.flow_groups:
@@ -234,13 +218,10 @@ class ModelRunner:
                     programs.solve(flow_steps, first, count)
         sent = self._finish(layout, programs)
         stages.end()
-        if self._decoder_stream is not None:  # the next step may be launched before this one is over
-            current = torch.cuda.current_stream(self.device)
-            if layout.advances:
-                current.wait_stream(self._decoder_stream)
-            else:  # the LMs of the next one run beside the decoder
-                self._decoding = sent.copied
-                current.wait_event(self._primed)  # priming reads inputs that the next step overwrites
+        if self._decoder_stream is not None:  # the next step may be launched now; its LMs run beside the decoder
+            self._decoding = sent.copied
+            # Priming reads inputs that the next step overwrites.
+            torch.cuda.current_stream(self.device).wait_event(self._primed)
         return sent
 
     def _await_decoder(self) -> None:
@@ -249,7 +230,7 @@ class ModelRunner:
             torch.cuda.current_stream(self.device).wait_event(decoding)
 
     def _finish(self, layout: StepLayout, programs: StepPrograms) -> SentOutputs:
-        """Launch the decoding of the patches, the copy to the host, and the computation for the next step."""
+        """Launch the decoding of the patches and the copy to the host."""
         num_decoded = self.programs.vae.padded(layout.num_speech)
         self.programs.keep_slots(num_decoded)
         if self._decoder_stream is not None:
@@ -259,16 +240,6 @@ class ModelRunner:
                 self.stages.mark(VAE)
                 self.programs.vae(num_decoded)
             sent = self.outputs.send(layout.num_speech, with_pcm=any(stream.wants_float for stream in layout.streams))
-        if layout.advances and layout.streams:
-            self.stages.mark(BASE)
-            ahead = {
-                stream.slot: (stream.request_id, stream.next_position)
-                for stream in layout.streams
-                if stream.next_position is not None
-            }
-            programs.next_lens = (), max((position for _, position in ahead.values()), default=0) + 1
-            programs.advance(programs.advance.padded(layout.num_speech))
-            self._ahead |= ahead
         if layout.streams:
             self.stages.mark(REST)
         return sent
@@ -306,7 +277,7 @@ class ModelRunner:
         )
         samples, pcm, patches, reads = host["samples"], host["pcm"], host["patches"], self._reads_text
         made = []
-        for name, _, row, wants_float, _ in layout.streams:
+        for name, row, wants_float in layout.streams:
             is_sound = bool(finite[row]) and flags.get(name, _FINE).finite
             flags[name] = StepFlags(bool(stop[row]), is_sound)
             audio = (pcm if wants_float else samples)[row]

@@ -29,12 +29,11 @@ class StepPrograms:
 
     encode(A): LocEnc of patches, from the host or fed back. base(T), residual(T): both LMs over T rows, prefill and
     decode together; each sequence's last hidden states are stored in its slot. flow(S): patches from these, which
-    become the slots' last ones, and the stop flags. vae(S), after `keep_slots`: the patches' audio. advance(S): the
-    patches through LocEnc and LMs, to the hidden states of the next step, which then has no rows for these streams.
-    prime(n), before all others: the decoder reads the audio that new streams continue.
+    become the slots' last ones, and the stop flags. vae(S), after `keep_slots`: the patches' audio. prime(n), before
+    all others: the decoder reads the audio that new streams continue.
 
     bank: adapters of the rows, as the inputs select them; None: no adapters.
-    lens, next_lens: lengths of the rows and of those of `advance`, for a backend that is not static; set before a run.
+    lens: lengths of the rows, for a backend that is not static; set before a run.
     """
 
     def __init__(
@@ -52,7 +51,6 @@ class StepPrograms:
         self._bank = bank
         self.backend, self.text_head = backend, text_head
         self.lens: Lens = ((), 0)
-        self.next_lens: Lens = ((), 0)
         num_rows, hidden = inputs.token_ids.shape[0], model.config.base.hidden_size
         shape, device = (num_rows, hidden), inputs.token_ids.device
         self._audio, self._embeddings, self._hidden = (
@@ -64,7 +62,6 @@ class StepPrograms:
             from realtime_tts.model.kernels import noise  # one kernel instead of thirty small operations
 
             self._patch_noise = noise.patch_noise
-        self._order = torch.arange(inputs.next_slots.shape[0], device=device)
         num_frames = model.config.num_context_patches * model.config.patch_size
         self._primed = torch.zeros(_MAX_PRIMED, num_frames, model.config.latent_dim, device=device)
         self._primed_slots = torch.full((_MAX_PRIMED,), state.scratch_slot, device=device)
@@ -76,7 +73,6 @@ class StepPrograms:
         self.residual = Program(self._residual)
         self.flow = Program(lambda size: self.solve(default_flow_steps, 0, size))
         self.vae = Program(self._vae)
-        self.advance = Program(self._advance)
 
     def sizes(self, max_streams: int) -> list[tuple[Program, int]]:
         """Return the programs and sizes to capture, largest first, so that later ones reuse the memory. The decoder's
@@ -86,7 +82,7 @@ class StepPrograms:
         """
         by_rows = sizes_up_to(self.inputs.token_ids.shape[0], fine=False)
         rows = [(program, size) for program in (self.encode, self.base, self.residual) for size in by_rows]
-        streams = [(program, size) for program in (self.flow, self.advance) for size in stream_sizes(max_streams)]
+        streams = [(self.flow, size) for size in stream_sizes(max_streams)]
         return sorted(rows + streams, key=lambda part: -part[1])
 
     def prime_decoder(self, patches: Tensor, slots: Tensor, *, one_by_one: bool) -> None:
@@ -134,9 +130,13 @@ class StepPrograms:
         spoken = TextSpans(
             inputs.spoken_rows[:num_rows], inputs.spoken_starts[:num_rows], inputs.spoken_lens[:num_rows]
         )
-        meta = self._metadata(num_rows)
+        head = self.text_head
+        probe = HeadProbe(head.layer, head.head, spoken) if head is not None else None
         with self._adapted(inputs.row_adapters[:num_rows]):
-            self._hidden[:num_rows] = self._read(embeddings, is_audio, meta, spoken, inputs.spoken_slots[:num_rows])
+            attend = self._attend(self._metadata(num_rows), probe)
+            self._hidden[:num_rows] = model.base_forward(embeddings, is_audio, attend)
+        if probe is not None:
+            self.state.readings.index_copy_(0, inputs.spoken_slots[:num_rows], probe.readings)
 
     def _residual(self, num_rows: int) -> None:
         hidden, embeddings = self._hidden[:num_rows], self._embeddings[:num_rows]
@@ -177,30 +177,6 @@ class StepPrograms:
         outputs.samples[:count] = pcm.clamp(-1.0, 1.0).mul_(32767.0).round_()
         outputs.power[:count] = pcm.square().mean(dim=1)
         outputs.finite[:count] = torch.isfinite(patches).all(dim=(1, 2)) & torch.isfinite(pcm).all(dim=1)
-
-    def _advance(self, count: int) -> None:
-        inputs, state, model = self.inputs, self.state, self.model
-        positions, slots = inputs.next_positions[:count], inputs.next_slots[:count]
-        mapping = state.slot_mapping(positions, slots)
-        meta = AttentionMetadata(positions, mapping, slots, self._tables(self.next_lens), *self.next_lens)
-        spoken = TextSpans(self._order[:count], inputs.next_starts[:count], inputs.next_lens[:count])
-        with self._adapted(inputs.speech_adapters[:count]):
-            audio = model.embed_patches(self.outputs.patches[:count])
-            hidden = self._read(audio, None, meta, spoken, slots)
-            residual = model.residual_forward(hidden, audio, None, self._attend(meta))
-        state.lm_hidden.index_copy_(0, slots, hidden)
-        state.residual_hidden.index_copy_(0, slots, residual)
-
-    def _read(
-        self, embeddings: Tensor, is_audio: Tensor | None, meta: AttentionMetadata, spoken: TextSpans, slots: Tensor
-    ) -> Tensor:
-        """Run the base LM; the text head's values are stored in `slots` (those of `spoken`)."""
-        head = self.text_head
-        probe = HeadProbe(head.layer, head.head, spoken) if head is not None else None
-        hidden = self.model.base_forward(embeddings, is_audio, self._attend(meta, probe))
-        if probe is not None:
-            self.state.readings.index_copy_(0, slots, probe.readings)
-        return hidden
 
     def _attend(self, meta: AttentionMetadata, probe: HeadProbe | None = None) -> PagedAttention:
         return PagedAttention(self.backend, self.state.kv, meta, probe=probe)
