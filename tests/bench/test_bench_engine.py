@@ -59,7 +59,7 @@ def test_streams_stay_together_for_as_long_as_was_asked(subject: Subject) -> Non
 def test_more_streams_than_half_a_full_step_stay_together(tiny_directory: Path) -> None:
     """A worker would put those with ample lead into steps of half that size."""
     options = EngineOptions(str(tiny_directory), "cpu", threads=1, max_streams=72)
-    streams = SteadyStreams(Subject.load(options), StepMeasurement((72,), num_steps=1, num_warm=0, runs=1, steps=1))
+    streams = SteadyStreams(Subject.load(options), StepMeasurement((72,), num_steps=1, num_warm=0, runs=1, steps=2))
     streams.start(72, 2)
     assert streams.step() > 0
 
