@@ -4,9 +4,9 @@ A probe is due at a certain time. Its lateness is the time until the event loop 
 run it, and the loop has resumed it. This includes every wait of a packet in this process: for the event loop, for
 threads, for the interpreter's lock, and for the machine's processors.
 
-Speech costs most when it begins, since its listener receives some seconds at once. After lateness, therefore, one
-context may begin after every few probes that were in time. Many at once would overload the gateway before the first
-late probe shows it.
+Speech costs most when it begins, since its listener receives some seconds at once. After lateness, therefore, few
+contexts may begin after each probe in time, and twice as many with each further second without lateness. Many at once
+would overload the gateway before the first late probe shows it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ PROBE_EVERY_S = 0.05
 IDLE_PROBE_EVERY_S = 1.0  # interval without clients, while probes are in time: each probe wakes three threads
 NUM_PROBES = 5  # number of probes in the median: one or two late probes are ignored
 RECOVERY_S = 1.0  # time without lateness from LATE to CAREFUL
-CARE_S = 10.0  # further time without lateness from CAREFUL to FREE
-TURN_PROBES = 3  # probes in time, since the last start or late probe, before a start while CAREFUL
+DOUBLE_S = 1.0  # time without lateness in which the pace doubles while CAREFUL
+LEAST_STARTS, MOST_STARTS = 1 / 3, 8.0  # after each probe in time, at the beginning of CAREFUL and before FREE
 _LOW = 0.5  # of the limit
 
 
@@ -29,7 +29,7 @@ class Pace(enum.Enum):
 
     FREE = "free"  # speech may begin without limit
     LATE = "late"  # no speech may begin
-    CAREFUL = "careful"  # one start after every `TURN_PROBES` probes in time
+    CAREFUL = "careful"  # some starts after each probe in time
 
 
 class Lateness:
@@ -43,7 +43,8 @@ class Lateness:
         self._limit_s = limit_s
         self._probes: deque[float] = deque(maxlen=NUM_PROBES)
         self._low_since: float | None = None
-        self._num_timely = 0
+        self._starts_per_probe = self._num_starts = 0.0  # while CAREFUL; those that may begin now
+        self._doubles_at_s = 0.0
         self.pace = Pace.FREE
 
     @property
@@ -54,7 +55,7 @@ class Lateness:
     @property
     def may_begin(self) -> bool:
         """True if speech may begin now."""
-        return self.pace is Pace.FREE or (self.pace is Pace.CAREFUL and self._num_timely >= TURN_PROBES)
+        return self.pace is Pace.FREE or (self.pace is Pace.CAREFUL and self._num_starts >= 1)
 
     @property
     def is_calm(self) -> bool:
@@ -66,7 +67,7 @@ class Lateness:
 
     def begin(self) -> None:
         """Note that speech begins."""
-        self._num_timely = 0
+        self._num_starts = max(0.0, self._num_starts - 1)
 
     def observe(self, late_s: float, now: float) -> None:
         """Add a probe that ended at `now` (loop time in seconds) and was `late_s` late."""
@@ -82,7 +83,21 @@ class Lateness:
         if typical_s >= self._limit_s:
             self.pace = Pace.LATE
         elif self.pace is Pace.LATE and num_low_s >= RECOVERY_S:
-            self.pace = Pace.CAREFUL
-        elif self.pace is Pace.CAREFUL and num_low_s >= RECOVERY_S + CARE_S:
+            self.pace, self._num_starts = Pace.CAREFUL, 1.0
+            self._starts_per_probe, self._doubles_at_s = LEAST_STARTS, now + DOUBLE_S
+        elif self.pace is Pace.CAREFUL:
+            self._pace_starts(now, in_time=late_s < low_s)
+
+    def _pace_starts(self, now: float, *, in_time: bool) -> None:
+        """Adapt the number of starts after a probe: none after a late one, and half as many after the next ones."""
+        if not in_time:
+            self._num_starts = 0.0
+            self._starts_per_probe = max(LEAST_STARTS, self._starts_per_probe / 2)
+            self._doubles_at_s = now + DOUBLE_S
+            return
+        if now >= self._doubles_at_s:
+            self._starts_per_probe *= 2
+            self._doubles_at_s = now + DOUBLE_S
+        self._num_starts = min(self._num_starts, 1.0) + self._starts_per_probe
+        if self._starts_per_probe > MOST_STARTS:
             self.pace = Pace.FREE
-        self._num_timely = self._num_timely + 1 if late_s < low_s else 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 
@@ -16,17 +18,19 @@ from websockets.exceptions import InvalidStatus
 
 from realtime_tts.server.admission.capacity import SpeechLoad, refusal
 from realtime_tts.server.admission.lateness import (
-    CARE_S,
+    DOUBLE_S,
+    LEAST_STARTS,
+    MOST_STARTS,
     NUM_PROBES,
     PROBE_EVERY_S,
     RECOVERY_S,
-    TURN_PROBES,
     Lateness,
     Pace,
 )
 
 MakeGateway = Callable[..., GatewayHarness]
 LIMIT_S = 0.04
+CARE_S = DOUBLE_S * math.ceil(math.log2(MOST_STARTS / LEAST_STARTS)) + 1  # from CAREFUL to FREE without lateness
 GOOD, BETWEEN, LATE = 0.4 * LIMIT_S, 0.7 * LIMIT_S, LIMIT_S
 
 
@@ -95,22 +99,49 @@ def test_lateness_ends_after_a_second_below_half_of_it() -> None:
     assert probes.see_for(RECOVERY_S, GOOD) is Pace.CAREFUL
 
 
-def test_after_lateness_streams_begin_one_at_a_time() -> None:
+def careful() -> Probes:
     probes = Probes()
     probes.see(*[LATE] * NUM_PROBES)
-    probes.see_for(2 * RECOVERY_S, GOOD)
-    assert probes.lateness.may_begin
+    while probes.lateness.pace is not Pace.CAREFUL:
+        probes.see(GOOD)
+    return probes
+
+
+def starts_within(probes: Probes, seconds: float) -> int:
+    """Number of streams that begin as soon as they may, while all probes are in time."""
+    end, num_starts = probes._now + seconds, 0
+    while probes._now < end and probes.lateness.pace is Pace.CAREFUL:
+        while probes.lateness.may_begin:
+            probes.lateness.begin()
+            num_starts += 1
+        probes.see(GOOD)
+    return num_starts
+
+
+def test_after_lateness_streams_begin_one_at_a_time_and_then_more() -> None:
+    probes = careful()
+    numbers = [starts_within(probes, DOUBLE_S) for _ in range(3)]
+    assert 3 <= numbers[0] <= 8
+    assert all(1.4 * before <= after <= 3 * before for before, after in itertools.pairwise(numbers)), numbers
+    assert starts_within(probes, CARE_S) < MOST_STARTS * CARE_S / PROBE_EVERY_S
+    assert probes.lateness.pace is Pace.FREE
     probes.lateness.begin()
-    assert not probes.lateness.may_begin
-    probes.see(*[GOOD] * (TURN_PROBES - 1))
-    assert not probes.lateness.may_begin
-    probes.see(GOOD)
     assert probes.lateness.may_begin
+
+
+def test_a_late_probe_holds_up_starts_and_halves_their_pace() -> None:
+    probes, other = careful(), careful()
+    for each in (probes, other):
+        starts_within(each, 3 * DOUBLE_S)
     probes.see(BETWEEN)
     assert not probes.lateness.may_begin, "that probe was not in time"
-    assert probes.see_for(CARE_S, GOOD, GOOD, GOOD) is Pace.FREE
-    probes.lateness.begin()
-    assert probes.lateness.may_begin
+    assert starts_within(probes, DOUBLE_S / 2) < 0.7 * starts_within(other, DOUBLE_S / 2)
+
+
+def test_unused_starts_are_not_saved_up() -> None:
+    probes = careful()
+    probes.see_for(0.9 * DOUBLE_S, GOOD)
+    assert starts_within(probes, 1e-9) == 1
 
 
 def test_lateness_comes_back_from_care() -> None:
