@@ -165,8 +165,6 @@ class Worker:
         with self._outbox_lock:
             messages, self._outbox = self._outbox, []
         self.channels.send(messages)
-        if any(isinstance(message, (frames.Done, frames.Failed)) for message in messages):
-            self._send_stats()
         if not self.channels.relieve():
             self._has_room.clear()
 

@@ -88,6 +88,12 @@ class Request:
     last_step_s: float = 0.0
 
     @property
+    def is_plain(self) -> bool:
+        """True if its next patch needs no text, no prefill and no flow steps of its own, and its listener is paced."""
+        is_steady = self.status is Status.DECODE and self.waits_since_s is None and self.supply.may_stop
+        return is_steady and self.paced and not self.own_flow_steps
+
+    @property
     def has_spoken(self) -> bool:
         return self.num_patches > 0
 

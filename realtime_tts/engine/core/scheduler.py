@@ -19,6 +19,7 @@ lengthens it little. It holds a slot and blocks only as long as no other request
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping
 
@@ -256,8 +257,9 @@ class Scheduler:
         self._groups.look(now, turn_s)
         has_room = self._admit(now, busy)
         now += begins_in_s
-        ready = [request for request in self._ready(now, busy) if not self._rests(request, now)]
-        work = sum(request.work for request in ready) if self._num_own_flow_steps else len(ready)
+        ready, ample = self._ready(now, busy)
+        num_ready = len(ready) + len(ample)
+        work = len(ample) + (sum(request.work for request in ready) if self._num_own_flow_steps else len(ready))
         one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(min(work, self.config.full_streams), 0)
         capacity = self.cost.affordable_streams(self.config.patch_s)
         excess = beyond_share(ready, capacity) if work > capacity else ()
@@ -267,7 +269,7 @@ class Scheduler:
         offers: list[tuple[bool, float, int, Request, bool]] = []
         contexts, in_time_s, tight_s = self._contexts, now + one_s, now + 2 * all_s
         is_heavy = self._num_own_flow_steps > 0 or 2 * all_s > self.config.gather_s
-        hurries = is_heavy or len(ready) >= self.config.full_streams
+        hurries = is_heavy or num_ready >= self.config.full_streams
         unhurried_s = now + self.config.gather_lead_s
         for number, request in enumerate(ready):
             deadline_s = contexts[request.context_id].deadline_s(request, now)
@@ -284,11 +286,14 @@ class Scheduler:
                 first_underrun_s = deadline_s
             offers.append((not is_tight, deadline_s, number, request, can_wait))
             hurries |= request.status is not Status.DECODE or not request.paced or deadline_s < unhurried_s
-        self._gathers = bool(ready) and not hurries and now < self._gathers_until_s
+        most_urgent = heapq.nsmallest(self.config.full_streams, ample)
+        first_underrun_s = min([first_underrun_s, *(deadline_s for deadline_s, *_ in most_urgent[:1])])
+        offers += [(True, deadline_s, len(ready) + number, each, True) for deadline_s, number, each in most_urgent]
+        self._gathers = num_ready > 0 and not hurries and now < self._gathers_until_s
         if self._gathers:
-            ready, offers = [], []
+            num_ready, offers = 0, []
         offers.sort()
-        least_reach_s = tight_s if is_behind and len(ready) > self.config.full_streams else -math.inf
+        least_reach_s = tight_s if is_behind and num_ready > self.config.full_streams else -math.inf
         step = StepBuilder(self.config, self.cost, now, first_underrun_s - all_s, least_reach_s)
         for _, deadline_s, _, request, can_wait in offers:
             if request.status is not Status.DECODE:
@@ -296,15 +301,15 @@ class Scheduler:
             else:
                 step.offer(request, deadline_s, can_wait, yields=request.request_id in yielding)
         share_s = _DRAFT_SHARE * self.cost.step_s(0, 0)
-        self._draft_s = min(_DRAFT_SAVED_STEPS * share_s, self._draft_s + (bool(ready) or not is_ahead) * share_s)
-        if self._drafts and has_room and not is_ahead and step.num_streams == len(ready):
+        self._draft_s = min(_DRAFT_SAVED_STEPS * share_s, self._draft_s + (num_ready > 0 or not is_ahead) * share_s)
+        if self._drafts and has_room and not is_ahead and step.num_streams == num_ready:
             self._fill_with_drafts(step, now)
         plan = step.plan()
-        if ready and not plan:
+        if num_ready and not plan:
             raise AssertionError("a step without progress")
         if plan.own_flow_steps:
             self._note_group(plan, now)
-        if ready:
+        if num_ready:
             self._gathers_until_s = now + self.config.gather_s
         return plan
 
@@ -345,20 +350,27 @@ class Scheduler:
             if request.own_flow_steps
         }
 
-    def _ready(self, now: float, busy: frozenset[str]) -> list[Request]:
-        """Return the running requests that are not busy and have text for another patch; lay out text to be read."""
-        ready = []
+    def _ready(self, now: float, busy: frozenset[str]) -> tuple[list[Request], list[tuple[float, int, Request]]]:
+        """Return the running requests that are not busy and have text for another patch; lay out text to be read. Those
+        that need nothing but time, and have much of it, are apart, each with its deadline and a number."""
+        ready: list[Request] = []
+        ample: list[tuple[float, int, Request]] = []
+        ample_s = now + self.config.ample_lead_s
         for context in self._groups.running:
             request = context.requests[0]
             if request.request_id in busy:
                 continue
             supply = request.supply
+            if context.lead.underrun_s > ample_s and request.is_plain:
+                ample.append((context.deadline_s(request, now), len(ample), request))
+                continue
             if (not supply.is_final or request.waits_since_s is not None) and not self._has_text(request, now):
                 continue
             if supply.read != supply.known and supply.must_be_read(request.num_patches, self.config):
                 self._read_anew(request)
-            ready.append(request)
-        return ready
+            if not self._rests(request, now):
+                ready.append(request)
+        return ready, ample
 
     def _turn_s(self) -> float:
         """Return how long a stream may wait for its patch: a step that has just begun without it, and its own.
