@@ -155,7 +155,8 @@ class Engine:
         self.num_steps += 1
         self.busy_s += elapsed_s
         self._step_times_s.append(elapsed_s)
-        flags = self._send_audio(result, flight.segments, now)
+        with self.output.together():
+            flags = self._send_audio(result, flight.segments, now)
         self._end_all(self.scheduler.finish_step(flight.plan, flags, now, elapsed_s))
         while self.output.faulty:
             segment, finding = self.output.faulty.pop()

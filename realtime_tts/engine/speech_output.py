@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 from realtime_tts.contract import frames
 from realtime_tts.engine.core.request import StepFlags
@@ -82,6 +83,18 @@ class SpeechOutput:
         if detector.finding is not None and not is_last:
             self.faulty.append((segment, detector.finding))
         return is_last
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Emit messages all at once, at the end: the thread that sends them would take turns with this one before."""
+        messages: list[frames.Message] = []
+        emit, self.emit = self.emit, messages.append
+        try:
+            yield
+        finally:
+            self.emit = emit
+            for message in messages:
+                emit(message)
 
     # ---- patches kept back ---------------------------------------------------------------------------------------
 
