@@ -151,4 +151,4 @@ def test_captured_sizes_are_few_and_close(largest: int, fine: bool) -> None:
     sizes = sizes_up_to(largest, fine=fine)
     assert (sizes[0], sizes[-1], sizes) == (1, largest, sorted(set(sizes)))
     assert all(later <= (max(before + 2, 1.5 * before) if fine else 2 * before) for before, later in pairwise(sizes))
-    assert len(sizes) < (70 if fine else 20)
+    assert len(sizes) < (70 if fine else 30)

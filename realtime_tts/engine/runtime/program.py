@@ -60,8 +60,9 @@ class Program:
 
 def sizes_up_to(largest: int, *, fine: bool) -> list[int]:
     """Return the sizes to capture, ascending. `fine`: each row costs time of its own; otherwise reading the weights is
-    most of the work, and up to half of the rows may be padding."""
-    steps = ((4, 1), (8, 2), (32, 4), (128, 8), (1 << 30, 16)) if fine else ((2, 1), (4, 2), (8, 4))
+    most of the work with few rows, and up to half of these may be padding."""
+    fine_steps = (4, 1), (8, 2), (32, 4), (128, 8), (1 << 30, 16)
+    steps = fine_steps if fine else ((2, 1), (4, 2), (16, 4), (32, 8), (256, 16))
     sizes: list[int] = []
     size = 0
     for end, step in steps:
