@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from realtime_tts.engine.runtime.columns import ROW, SPEECH, STREAM, StepColumns, columns_per, paddings
+from realtime_tts.engine.runtime.program import Parts
 from realtime_tts.model.sequence import Array
 
 
@@ -36,7 +37,7 @@ class StepInputs(StepColumns[Tensor]):
         max_blocks: int = 0,
     ) -> None:
         sizes = dict.fromkeys(columns_per(ROW), num_rows) | dict.fromkeys(columns_per(STREAM, SPEECH), num_streams)
-        self._padding = paddings(scratch_slot)
+        self._padding, self._parts = paddings(scratch_slot), Parts()
         self._patch_words = patch_shape[0] * patch_shape[1]  # float32
         self._table_words = max_blocks + 1
         # Tables come first, as many as necessary, directly before the fields: all that is sent is contiguous.
@@ -91,10 +92,11 @@ class StepInputs(StepColumns[Tensor]):
         if tables:
             side.array[start:blocks_start] = [slot for slot, _ in tables]
             side.array[blocks_start : self._fields_start].reshape(len(tables), -1)[:] = [blocks for _, blocks in tables]
+        part = self._parts
         if side.words is not self._device:
             end = self._head + -(-count * self._patch_words // 2)
-            self._device[start:end].copy_(side.words[start:end], non_blocking=True)
-        slots, blocks = self._device[start:blocks_start], self._device[blocks_start : self._fields_start]
+            part(self._device, start, end).copy_(part(side.words, start, end), non_blocking=True)
+        slots, blocks = part(self._device, start, blocks_start), part(self._device, blocks_start, self._fields_start)
         return slots, blocks.view(len(tables), self._table_words - 1)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from realtime_tts.engine.runtime.program import Parts
 from realtime_tts.model.sequence import Array
 
 
@@ -67,7 +68,7 @@ class StepOutputs:
         }
         total = sum(int(np.prod(shape)) for shape in shapes.values())
         self._device = torch.zeros(total, device=device)
-        is_cpu = device.type == "cpu"
+        self._parts, is_cpu = Parts(), device.type == "cpu"
         # Two, used in turn: the next step is launched before this one's results are read.
         self._hosts = [torch.zeros(total, pin_memory=not is_cpu) for _ in range(2)]
         self._sent = [SentOutputs({}, None if is_cpu else torch.cuda.Event()) for _ in self._hosts]
@@ -88,8 +89,8 @@ class StepOutputs:
         a step may be launched while the previous one is computed, once the one before that was read."""
         self._hosts.append(host := self._hosts.pop(0))
         self._sent.append(sent := self._sent.pop(0))
-        used = self._head + num_streams * self._row
-        host[:used].copy_(self._device[:used], non_blocking=True)
+        part, used = self._parts, self._head + num_streams * self._row
+        part(host, 0, used).copy_(part(self._device, 0, used), non_blocking=True)
         if with_pcm:
             start = self._device.shape[0] - self.pcm.numel()
             end = start + num_streams * self.pcm.shape[1]

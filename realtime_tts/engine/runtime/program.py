@@ -7,6 +7,24 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
+
+_MAX_PARTS = 4096
+
+
+class Parts:
+    """Rows [start, end) of tensors, made once: a call of torch hands the interpreter to a thread that waits for it."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, int, int], Tensor] = {}
+
+    def __call__(self, tensor: Tensor, start: int, end: int) -> Tensor:
+        key = id(tensor), start, end
+        if (part := self._made.get(key)) is None:
+            if len(self._made) >= _MAX_PARTS:
+                self._made.clear()
+            part = self._made[key] = tensor[start:end]
+        return part
 
 
 class Program:

@@ -12,7 +12,7 @@ from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.runtime.inputs import StepInputs
 from realtime_tts.engine.runtime.noise import patch_noise
 from realtime_tts.engine.runtime.outputs import StepOutputs
-from realtime_tts.engine.runtime.program import Program, sizes_up_to
+from realtime_tts.engine.runtime.program import Parts, Program, sizes_up_to
 from realtime_tts.engine.runtime.state import DeviceTensors
 from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.attention import AttentionBackend, AttentionMetadata, PagedAttention
@@ -48,7 +48,7 @@ class StepPrograms:
         bank: AdapterBank | None = None,
     ) -> None:
         self.model, self.state, self.inputs, self.outputs = model, state, inputs, outputs
-        self._bank = bank
+        self._bank, self._parts = bank, Parts()
         self.backend, self.text_head = backend, text_head
         self.lens: Lens = ((), 0)
         num_rows, hidden = inputs.token_ids.shape[0], model.config.base.hidden_size
@@ -106,7 +106,8 @@ class StepPrograms:
 
     def keep_slots(self, count: int) -> None:
         """Store the slots whose patches `vae` decodes: the next step's inputs may arrive before it is done."""
-        self._decoded_slots[:count] = self.inputs.speech_slots[:count]
+        part = self._parts
+        part(self._decoded_slots, 0, count).copy_(part(self.inputs.speech_slots, 0, count))
 
     def _prime(self, count: int) -> None:
         self.model.vae.decode_stream(self._primed[:count], self.state.vae, self._primed_slots[:count])
