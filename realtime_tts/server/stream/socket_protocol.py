@@ -21,7 +21,7 @@ from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame, Opcode
+from websockets.frames import Frame
 from websockets.http11 import Request
 
 from realtime_tts.server.http.problems import error_code
@@ -36,6 +36,7 @@ WRITE_HIGH_BYTES = 32 * 1024
 # asyncio reads 256 KiB at a time; thousands of tiny frames or chunks would be parsed before another connection's turn.
 READ_BYTES = 4 * 1024
 _INVALID_DATA = 1007
+_TEXT, _BINARY = 0x81, 0x82  # first bytes of whole messages, each in one frame
 _PONG = b"\x8a"  # first byte of a pong frame
 
 
@@ -204,11 +205,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
         Allowed while the socket is being closed, until its close frame is sent.
         """
-        frames = (
-            Frame(Opcode.TEXT, message.encode()) if isinstance(message, str) else Frame(Opcode.BINARY, message)
-            for message in messages
-        )
-        self.transport.write(b"".join(frame.serialize(mask=False) for frame in frames))
+        self.transport.write(b"".join(map(_frame, messages)))
 
     def close(self, code: int, reason: str) -> None:
         """Send a close frame without waiting for buffered data, and give the peer `close_timeout_s` to answer.
@@ -244,6 +241,16 @@ def _extensions(scope: object) -> dict[str, object]:
 
 def _ignore(*news: object) -> None:
     """Do nothing: the default callback."""
+
+
+def _frame(message: str | bytes) -> bytes:
+    """Return a message as one unmasked frame."""
+    first_byte, payload = (_TEXT, message.encode()) if isinstance(message, str) else (_BINARY, message)
+    num_bytes = len(payload)
+    if num_bytes < 126:
+        return bytes((first_byte, num_bytes)) + payload
+    length = b"\x7e" + num_bytes.to_bytes(2) if num_bytes < 65_536 else b"\x7f" + num_bytes.to_bytes(8)
+    return bytes((first_byte,)) + length + payload
 
 
 def _is_utf8(data: bytes) -> bool:

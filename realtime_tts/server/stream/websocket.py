@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from fastapi import WebSocket
 from starlette.types import Message
@@ -241,7 +241,7 @@ class Connection:
         """Write a batch. Return False if there was nothing to write, or if nothing can be written."""
         if not self._takes_frames or not (taken := live.take_messages(_WRITE_BATCH_BYTES)):
             return False
-        self._socket.write_frames(list(self._render(live, taken)))
+        self._socket.write_frames(self._render(live, taken))
         return True
 
     @property
@@ -249,17 +249,19 @@ class Connection:
         """True if frames can be written. False also after the socket's end, before it is reported."""
         return self._can_write and not self._socket.transport.is_closing()
 
-    def _render(self, live: LiveSession, taken: list[messages.ServerMessage]) -> Iterator[str | bytes]:
+    def _render(self, live: LiveSession, taken: list[messages.ServerMessage]) -> list[str | bytes]:
+        frames: list[str | bytes] = []
         crashed: set[str] = set()  # contexts without further messages in this batch
         for message in taken:
             if crashed and isinstance(message, messages.ContextMessage) and message.context_id in crashed:
                 continue
             try:
-                yield from self._dialect.serialize(message)
+                frames += self._dialect.serialize(message)
             except Exception as error:
                 live.unsendable(message, error)
                 if isinstance(message, messages.ContextMessage):
                     crashed.add(message.context_id)
+        return frames
 
     def _on_failing(self, code: int, reason: str) -> None:
         """End the contexts, and tell the client while frames can still be written: the socket is about to close."""
