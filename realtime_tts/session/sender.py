@@ -167,10 +167,12 @@ class ContextSender:
                 return None
             end_ms = self._ms(head.pts_samples + num_leaving * head.packet_samples)
             if (words := self._words_until(end_ms)) is not None:
-                return replace(words, sequence=self._take_number())
+                self._take_number()
+                return words
             return self._pull_packets(num_leaving, now)
         if isinstance(head, _DoneMark) and (words := self._words_until(math.inf, with_end=True)) is not None:
-            return replace(words, sequence=self._take_number())
+            self._take_number()
+            return words
         self._queue.popleft()
         number = self._take_number()
         if isinstance(head, _FlushMark):
@@ -239,13 +241,14 @@ class ContextSender:
         return None if first_sent_at is None or text_at is None else (first_sent_at - text_at) * 1000
 
     def _words_until(self, end_ms: float, with_end: bool = False) -> messages.Words | None:
-        """Return the words to report, not numbered yet; `with_end`: also if only the end of the last one is news."""
+        """Return the words to report, with the next number, which is not taken yet; `with_end`: also if only the end of
+        the last one is news."""
         words = self.aligner.commit_until(end_ms)
         previous_end_ms = self.aligner.previous_end_ms
         if with_end and not words:
             previous_end_ms = self.aligner.settle_end()
         return (
-            messages.Words(self.context_id, 0, tuple(words), previous_end_ms)
+            messages.Words(self.context_id, self.next_sequence, tuple(words), previous_end_ms)
             if words or previous_end_ms is not None
             else None
         )

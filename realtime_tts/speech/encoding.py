@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -94,7 +93,7 @@ class ContextSpeech:
             packets = await self._encode(push, can_wait=self._listener.is_ahead(self._context_id))
             num_left -= len(pcm) // 2
             audio_ms = piece.audio_ms - 1000 * num_left / self.speaker.sample_rate_hz
-            self._listener.speech_packets(self._context_id, packets, replace(piece, audio_ms=audio_ms))
+            self._listener.speech_packets(self._context_id, packets, piece._replace(audio_ms=audio_ms))
 
     def _slices(self, pcm: bytes) -> list[bytes]:
         """Return the pieces in which to encode a chunk: many for the first chunk, one for each later one."""

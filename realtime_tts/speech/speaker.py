@@ -12,6 +12,7 @@ import dataclasses
 import math
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import NamedTuple
 
 from realtime_tts.audio.filters import StreamTempo
 from realtime_tts.audio.volume import at_volume
@@ -34,8 +35,7 @@ _Stream = RequestStream | AsyncIterator[frames.Message]
 SAMPLE_BYTES = {"s16le": 2, "f32le": 4}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """New audio of a segment, at its playback speed.
 
     Attributes:
