@@ -90,7 +90,7 @@ class ContextSpeech:
         num_left = len(piece.pcm) // 2
         for pcm in self._slices(piece.pcm):
             push = partial(AudioPipeline.push, pcm_s16le=pcm)
-            packets = await self._encode(push, can_wait=self._listener.is_ahead(self._context_id))
+            packets = await self._encode(push)
             num_left -= len(pcm) // 2
             audio_ms = piece.audio_ms - 1000 * num_left / self.speaker.sample_rate_hz
             self._listener.speech_packets(self._context_id, packets, piece._replace(audio_ms=audio_ms))
@@ -103,11 +103,12 @@ class ContextSpeech:
         num_bytes = 2 * (self.speaker.sample_rate_hz * FIRST_SLICE_MS // 1000)
         return [pcm[start : start + num_bytes] for start in range(0, len(pcm), num_bytes)]
 
-    async def _encode(self, job: Callable[[AudioPipeline], T], *, can_wait: bool = False) -> T:
-        """Return the result of a job of the codec. `can_wait`: see `Encoders.run`."""
+    async def _encode(self, job: Callable[[AudioPipeline], T]) -> T:
+        """Return the result of a job of the codec."""
         if self._pipeline is None:  # closed: this caller is being cancelled, its cancellation arrives later
             raise asyncio.CancelledError("the encoder is closed")
         pipeline = await self._pipeline
         if self._format.codec in BYTES_PER_SAMPLE:  # PCM and mu-law cost less than the way to a thread and back
             return job(pipeline)
+        can_wait = self._listener.is_ahead(self._context_id)
         return await self._encoders.run(partial(job, pipeline), can_wait=can_wait)
