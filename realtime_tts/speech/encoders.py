@@ -25,7 +25,7 @@ _LEAST_AT_ONCE = 4  # where there are so many: the last of them waits a millisec
 _PATIENCE_S = 0.03  # so long a job waits for others that can wait
 
 _Settle = Callable[[], None]  # gives the outcome of a job to its future, on the loop
-_Job = tuple[Callable[[], _Settle], Callable[[], bool]]  # what a thread runs; what cancels the future
+_Job = tuple[Callable[[], _Settle], Callable[[], bool], bool]  # what a thread runs; what cancels the future; can wait
 
 
 class Encoders:
@@ -64,7 +64,7 @@ class Encoders:
         if self._closed:
             answer.cancel()
         else:
-            self._new.append((partial(_done, job, answer), answer.cancel))
+            self._new.append((partial(_done, job, answer), answer.cancel, can_wait))
             self._hand_over_soon(self._loop, can_wait and len(self._new) < _MOST_AT_ONCE)
         return answer
 
@@ -85,7 +85,7 @@ class Encoders:
         with contextlib.suppress(queue.Empty):
             while True:
                 waiting = waiting + (self._handed_over.get_nowait() or [])
-        for _, cancel in waiting:
+        for _, cancel, _ in waiting:
             cancel()
         self._new = []
         if self._handing_over is not None:
@@ -116,8 +116,9 @@ class Encoders:
         while (jobs := self._handed_over.get()) is not None:
             jobs.reverse()
             while jobs:
+                is_awaited = len(jobs) == 1 or not jobs[-1][2]  # else the loop is woken by a later job of these
                 self._outcomes.append(jobs.pop()[0]())
-                if not self._is_told:
+                if is_awaited and not self._is_told:
                     self._is_told = True
                     self._tell()
 
