@@ -161,7 +161,7 @@ _TYPES: dict[type[messages.ServerMessage], str] = {
     messages.KeepAlive: "keepalive",
     messages.Pong: "pong",
 }
-_NOT_SENT = ("by_client", "measured", "report", "unspoken_text")
+_NOT_SENT = ("by_client", "report", "unspoken_text")
 # Without the lexicon, which may be long and which the client has sent.
 _TOLD_PARAMS = [name for name in SPEECH_PARAMS if name != "lexicon"]
 
@@ -172,6 +172,9 @@ def _rendered(value: object) -> object:
         return round(value, 3)
     if isinstance(value, tuple):
         return [_rendered(each) for each in value]
+    if isinstance(value, messages.TimedWord):  # by far the most frequent: without a loop over its fields
+        times = {"start_ms": round(value.start_ms, 3), "end_ms": round(value.end_ms, 3)}
+        return {"text": value.text, "start": value.start, "end": value.end, **times}
     return _members(value) if dataclasses.is_dataclass(value) else value
 
 
