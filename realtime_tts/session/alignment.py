@@ -268,8 +268,8 @@ class WordAligner:
             word = track.segment.words[track.num_committed]
             track.num_committed += 1
             index = track.num_committed - 1
-            settled_ms = self.settle_end()
-            self.previous_end_ms = self.previous_end_ms if settled_ms is None else settled_ms
+            if not committed and (settled_ms := self.settle_end()) is not None:
+                self.previous_end_ms = settled_ms
             word_end_ms = max(start_ms, self._start_ms + track.end_of(index))
             committed.append(self._commit(word, start_ms, max(word_end_ms, self._cursor_ms), measured=True))
             self._last = track, index, self._start_ms

@@ -89,8 +89,8 @@ class SessionAccount:
         entry, packets = self._open.get(message.context_id), message.packets
         if entry is None or packets.end_samples <= entry.end_samples:
             return
-        packets = packets.between(max(0, entry.end_samples - packets.pts_samples) // packets.packet_samples)
+        audio, num_samples = entry.started.audio, packets.end_samples - max(entry.end_samples, packets.pts_samples)
         entry.end_samples = packets.end_samples
-        duration_s = packets.num_samples / entry.started.audio.sample_rate
+        duration_s = num_samples / audio.sample_rate
         late = entry.estimate.sent(duration_s, now)
-        self._metrics.sent_packets(entry.started.audio.codec, len(packets), duration_s, late)
+        self._metrics.sent_packets(audio.codec, num_samples // packets.packet_samples, duration_s, late)
