@@ -75,8 +75,11 @@ class ConnectionState:
         self.blocked_at: float | None = None
         self.lost_at: float | None = None
         self.closes_as: Close | None = None
-        self._active_at = now  # the client sent something, or was sent audio
-        self._sent_at = now  # anything was sent
+        # Deadlines; they do not apply while they are infinite.
+        self._expires_at = math.inf  # end of the wait for a lost client to reconnect
+        self._too_slow_at = math.inf  # the socket must have accepted bytes
+        self._idle_at = now + config.idle_timeout_s  # the client must have sent something, or was sent audio
+        self._keepalive_at = now + config.keepalive_s  # while messages can be sent: something must have been sent
         self._num_errors = 0  # errors of the client in a row
         self._num_refused = 0  # contexts refused in a row
 
@@ -93,13 +96,13 @@ class ConnectionState:
 
     def note_received(self) -> None:
         """Record that the client sent something."""
-        self._active_at = self.now
+        self._idle_at = self.now + self._config.idle_timeout_s
 
     def note_sent(self, *, is_audio: bool) -> None:
         """Record that a message left."""
-        self._sent_at = self.now
+        self._keepalive_at = self.now + self._config.keepalive_s
         if is_audio:
-            self._active_at = self.now
+            self._idle_at = self.now + self._config.idle_timeout_s
 
     def note_success(self) -> None:
         """Record that a message was accepted."""
@@ -141,13 +144,16 @@ class ConnectionState:
         if self.state is not SessionState.CONNECTED or (self.blocked_at is not None) is is_blocked:
             return False
         self.blocked_at = self.now if is_blocked else None
+        self._too_slow_at = self.now + self._config.slow_consumer_s if is_blocked else math.inf
         if not is_blocked:
-            self._active_at = self.now
+            self._idle_at = self.now + self._config.idle_timeout_s
         return True
 
     def lose(self) -> None:
         self.state = SessionState.DISCONNECTED
         self.lost_at, self.blocked_at = self.now, None
+        self._expires_at = self.now + self._config.resume_window_s
+        self._too_slow_at = self._idle_at = math.inf
 
     def restore(self) -> None:
         """Record that the client is connected again.
@@ -158,8 +164,9 @@ class ConnectionState:
         if self.state is SessionState.CLOSED or self.now >= self._expires_at:
             raise SessionNotFound("the session is unknown or cannot be resumed any more", field="session_id")
         self.state = SessionState.CONNECTED
-        self.lost_at = None
-        self._active_at = self._sent_at = self.now
+        self.lost_at, self._expires_at = None, math.inf
+        self.note_received()
+        self.note_sent(is_audio=False)
         self._num_errors = 0
 
     def close(self) -> bool:
@@ -182,27 +189,9 @@ class ConnectionState:
 
     def is_keepalive_due(self) -> bool:
         """Return True if a keep-alive is due, provided that a context is open."""
-        return self.now >= self._keepalive_at
+        return self.is_flowing and self.now >= self._keepalive_at
 
     def next_deadline(self, *, has_contexts: bool) -> float:
         """Return the time of the next close or keep-alive. `has_contexts`: a context is open."""
-        keepalive_at = self._keepalive_at if has_contexts else math.inf
+        keepalive_at = self._keepalive_at if has_contexts and self.is_flowing else math.inf
         return min(self._expires_at, self._too_slow_at, self._idle_at, keepalive_at)
-
-    @property
-    def _expires_at(self) -> float:
-        """End of the wait for a lost client to reconnect."""
-        return math.inf if self.lost_at is None else self.lost_at + self._config.resume_window_s
-
-    @property
-    def _too_slow_at(self) -> float:
-        return math.inf if self.blocked_at is None else self.blocked_at + self._config.slow_consumer_s
-
-    @property
-    def _idle_at(self) -> float:
-        return math.inf if self.lost_at is not None else self._active_at + self._config.idle_timeout_s
-
-    @property
-    def _keepalive_at(self) -> float:
-        is_flowing = self.lost_at is None and self.blocked_at is None
-        return self._sent_at + self._config.keepalive_s if is_flowing else math.inf
