@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import socket
+import struct
 from asyncio.transports import BaseTransport
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
@@ -205,7 +207,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
         Allowed while the socket is being closed, until its close frame is sent.
         """
-        self.transport.write(b"".join(map(_frame, messages)))
+        self.transport.write(b"".join(itertools.chain.from_iterable(map(_frame, messages))))
 
     def close(self, code: int, reason: str) -> None:
         """Send a close frame without waiting for buffered data, and give the peer `close_timeout_s` to answer.
@@ -243,14 +245,15 @@ def _ignore(*news: object) -> None:
     """Do nothing: the default callback."""
 
 
-def _frame(message: str | bytes) -> bytes:
-    """Return a message as one unmasked frame."""
+def _frame(message: str | bytes) -> tuple[bytes, bytes]:
+    """Return header and payload of a message as one unmasked frame."""
     first_byte, payload = (_TEXT, message.encode()) if isinstance(message, str) else (_BINARY, message)
     num_bytes = len(payload)
     if num_bytes < 126:
-        return bytes((first_byte, num_bytes)) + payload
-    length = b"\x7e" + num_bytes.to_bytes(2) if num_bytes < 65_536 else b"\x7f" + num_bytes.to_bytes(8)
-    return bytes((first_byte,)) + length + payload
+        return bytes((first_byte, num_bytes)), payload
+    if num_bytes < 65_536:
+        return struct.pack(">BBH", first_byte, 126, num_bytes), payload
+    return struct.pack(">BBQ", first_byte, 127, num_bytes), payload
 
 
 def _is_utf8(data: bytes) -> bool:
