@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 
 from realtime_tts.contract import frames
 
@@ -16,7 +17,8 @@ class RequestStream:
     def __init__(self, request_id: str, context_id: str) -> None:
         self.request_id, self.context_id = request_id, context_id
         self.buffered_bytes = 0
-        self._messages: asyncio.Queue[frames.Message] = asyncio.Queue()
+        self._messages: collections.deque[frames.Message] = collections.deque()
+        self._awaited: asyncio.Future[None] | None = None  # the reader's wait
         self._read_all = False
 
     def __aiter__(self) -> RequestStream:
@@ -25,7 +27,10 @@ class RequestStream:
     async def __anext__(self) -> frames.Message:
         if self._read_all:
             raise StopAsyncIteration
-        message = await self._messages.get()
+        while not self._messages:
+            self._awaited = asyncio.get_running_loop().create_future()
+            await self._awaited
+        message = self._messages.popleft()
         self.buffered_bytes -= len(message.payload)
         self._read_all = isinstance(message, (frames.Done, frames.Failed))
         return message
@@ -33,10 +38,11 @@ class RequestStream:
     def put(self, message: frames.Message) -> None:
         """Add a message. Called by the client only."""
         self.buffered_bytes += len(message.payload)
-        self._messages.put_nowait(message)
+        self._messages.append(message)
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_result(None)
 
     def drop_audio(self) -> None:
         """Drop what has not been read, for a cancel."""
-        while not self._messages.empty():
-            self._messages.get_nowait()
+        self._messages.clear()
         self.buffered_bytes = 0
