@@ -169,7 +169,7 @@ class ContextSender:
             if (words := self._words_until(end_ms)) is not None:
                 self._take_number()
                 return words
-            return self._pull_packets(num_leaving, now)
+            return self._pull_packets(head, num_leaving, now)
         if isinstance(head, _DoneMark) and (words := self._words_until(math.inf, with_end=True)) is not None:
             self._take_number()
             return words
@@ -220,16 +220,16 @@ class ContextSender:
             in_hand_ms = min(in_hand_ms, HAND_MS, HAND_OF_LEAD * max_lead_ms)
         return self.clock.sent_ms - max(0.0, in_hand_ms)
 
-    def _pull_packets(self, num_packets: int, now: float) -> messages.AudioPackets:
-        packets: Packets | None = None
-        while packets is None or len(packets) < num_packets:
-            next_packets = self._queue.popleft()
-            assert isinstance(next_packets, Packets), "packets leave before all else that waits"
-            num_wanted = num_packets - (0 if packets is None else len(packets))
-            if num_wanted < len(next_packets):
-                self._queue.appendleft(next_packets.between(num_wanted))
-                next_packets = next_packets.between(0, num_wanted)
-            packets = next_packets if packets is None else packets + next_packets
+    def _pull_packets(self, first: Packets, num_packets: int, now: float) -> messages.AudioPackets:
+        """Remove the first packets from the queue, which begins with `first`, and return them as one message."""
+        payloads: list[bytes] = []
+        while (num_wanted := num_packets - len(payloads)) > 0:
+            waiting = self._queue.popleft()
+            assert isinstance(waiting, Packets), "packets leave before all else that waits"
+            payloads += waiting.payloads[:num_wanted]
+            if num_wanted < len(waiting):
+                self._queue.appendleft(waiting.between(num_wanted))
+        packets = Packets(tuple(payloads), first.pts_samples, first.packet_samples)
         message = messages.AudioPackets(self.context_id, self.next_sequence, self._number, packets)
         self.next_sequence += len(packets)
         self._restarted = self.clock.send(self._ms(packets.end_samples), now) or self._restarted
