@@ -87,21 +87,24 @@ class ContextSpeech:
         if piece.done:
             self._listener.speech_packets(self._context_id, None, piece)
             return
-        num_left = len(piece.pcm) // 2
-        for pcm in self._slices(piece.pcm):
-            push = partial(AudioPipeline.push, pcm_s16le=pcm)
-            packets = await self._encode(push)
-            num_left -= len(pcm) // 2
-            audio_ms = piece.audio_ms - 1000 * num_left / self.speaker.sample_rate_hz
-            self._listener.speech_packets(self._context_id, packets, piece._replace(audio_ms=audio_ms))
+        for part in self._slices(piece):
+            packets = await self._encode(partial(AudioPipeline.push, pcm_s16le=part.pcm))
+            self._listener.speech_packets(self._context_id, packets, part)
 
-    def _slices(self, pcm: bytes) -> list[bytes]:
-        """Return the pieces in which to encode a chunk: many for the first chunk, one for each later one."""
+    def _slices(self, piece: Piece) -> list[Piece]:
+        """Return the parts in which to encode a piece: many for the first one, one for each later one."""
         if not self._is_first:
-            return [pcm]
+            return [piece]
         self._is_first = False
-        num_bytes = 2 * (self.speaker.sample_rate_hz * FIRST_SLICE_MS // 1000)
-        return [pcm[start : start + num_bytes] for start in range(0, len(pcm), num_bytes)]
+        rate_hz, num_bytes = self.speaker.sample_rate_hz, len(piece.pcm)
+        slice_bytes = 2 * (rate_hz * FIRST_SLICE_MS // 1000)
+        return [
+            piece._replace(
+                pcm=piece.pcm[start : start + slice_bytes],
+                audio_ms=piece.audio_ms - 500 * max(0, num_bytes - start - slice_bytes) / rate_hz,
+            )
+            for start in range(0, num_bytes, slice_bytes)
+        ]
 
     async def _encode(self, job: Callable[[AudioPipeline], T]) -> T:
         """Return the result of a job of the codec."""
