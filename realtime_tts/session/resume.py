@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from realtime_tts.session.memory import RETAINED_BYTES, message_bytes
 from realtime_tts.session.messages import AudioPackets, ContextMessage
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     message: ContextMessage
     at: float
     num_bytes: int
