@@ -96,15 +96,10 @@ class ContextSpeech:
         if not self._is_first:
             return [piece]
         self._is_first = False
-        rate_hz, num_bytes = self.speaker.sample_rate_hz, len(piece.pcm)
-        slice_bytes = 2 * (rate_hz * FIRST_SLICE_MS // 1000)
-        return [
-            piece._replace(
-                pcm=piece.pcm[start : start + slice_bytes],
-                audio_ms=piece.audio_ms - 500 * max(0, num_bytes - start - slice_bytes) / rate_hz,
-            )
-            for start in range(0, num_bytes, slice_bytes)
-        ]
+        rate_hz, size = self.speaker.sample_rate_hz, len(piece.pcm)
+        step = 2 * (rate_hz * FIRST_SLICE_MS // 1000)
+        slices = ((piece.pcm[start : start + step], max(0, size - start - step)) for start in range(0, size, step))
+        return [piece._replace(pcm=pcm, audio_ms=piece.audio_ms - 500 * left / rate_hz) for pcm, left in slices]
 
     async def _encode(self, job: Callable[[AudioPipeline], T]) -> T:
         """Return the result of a job of the codec."""

@@ -108,7 +108,7 @@ class LiveSession:
         Raises:
             SessionNotFound: the session is closed.
         """
-        with self._contained():
+        with _Containment(self._collapse):
             self.session.resume(message, time.monotonic())
         self._gateway.metrics.resumed.inc()
         self.attach(sink)
@@ -163,7 +163,7 @@ class LiveSession:
         """
         now = time.monotonic()
         taken: list[messages.ServerMessage] = []
-        with self._contained():
+        with _Containment(self._collapse):
             taken = self.session.messages_to_send(now, max_bytes)
             for message in taken:
                 self._account.sent(message, now)
@@ -198,7 +198,7 @@ class LiveSession:
         if packets:
             self._contexts.audio(context_id, packets, now)
         self._contexts.segment_progress(context_id, piece.segment.index, piece.audio_ms, piece.done, now, piece.reached)
-        with self._contained():
+        with _Containment(self._collapse):
             self._follow(now)
 
     def speech_finished(self, context_id: str, packets: list[Packets]) -> None:
@@ -222,7 +222,7 @@ class LiveSession:
         """Process due work and the session's events, wake the socket if messages may be sent, and set the timer."""
         if self._over:
             return
-        with self._contained():
+        with _Containment(self._collapse):
             now = time.monotonic()
             self.session.tick(now)
             self._follow(now)
@@ -244,12 +244,9 @@ class LiveSession:
     @contextlib.contextmanager
     def _input(self) -> Iterator[float]:
         """Pass the time to an input of the session, contained, and process what follows from it."""
-        with self._contained():
+        with _Containment(self._collapse):
             yield time.monotonic()
         self.advance()
-
-    def _contained(self) -> _Containment:
-        return _Containment(self._collapse)
 
     def _collapse(self, error: Exception) -> None:
         log_crash("session_crashed", error, session=self.session.session_id)
