@@ -18,9 +18,9 @@ from fractions import Fraction
 # aliases of 42 dB through on the way to 8 kHz. Floats inside, so that there is one rounding, at the end.
 _RESAMPLE_OPTIONS = "filter_size=48:cutoff=0.95:internal_sample_fmt=fltp"
 
-# Samples converted at a time. libav keeps several buffers of the largest piece that it has received: a context that was
-# given whole patches held 230 KiB, with these it holds 110.
-_RESAMPLE_SLICE_SAMPLES = 512
+# Milliseconds converted at a time. libav keeps several buffers of the largest piece that it has received: with pieces
+# of 10, 40 and 160 ms a context at 48 kHz holds 93, 133, 296 KiB, and a second takes 1.2, 0.5, 0.25 ms.
+_RESAMPLE_SLICE_MS = 40
 
 # Zeros before the first and after the last sample, longer than the filter at any rate. Without them libswresample
 # mirrors the signal at its ends, which bends them, and returns nothing at all for inputs shorter than its filter.
@@ -43,7 +43,7 @@ class StreamResampler:
     """
 
     def __init__(self, input_rate_hz: int, output_rate_hz: int) -> None:
-        self._carry = b""
+        self._carry, self._slice_bytes = b"", 2 * (input_rate_hz * _RESAMPLE_SLICE_MS // 1000)
         self._num_samples = self._num_made = 0  # of input and output, without the edges
         self._num_surplus = 0  # output samples of the leading edge that are still to drop
         common = math.gcd(input_rate_hz, output_rate_hz)
@@ -81,8 +81,7 @@ class StreamResampler:
         return bytes(2 * num_steps * self._step_in)
 
     def _convert(self, filter_: _MonoFilter, pcm: bytes) -> bytes:
-        slice_bytes = 2 * _RESAMPLE_SLICE_SAMPLES
-        slices = (pcm[start : start + slice_bytes] for start in range(0, len(pcm), slice_bytes))
+        slices = (pcm[start : start + self._slice_bytes] for start in range(0, len(pcm), self._slice_bytes))
         converted = b"".join(map(filter_.push, slices))
         num_dropped = min(self._num_surplus, len(converted) // 2)
         self._num_surplus -= num_dropped
