@@ -7,8 +7,8 @@ from collections import deque
 
 
 class Turns:
-    """Gives one waiting caller its turn in each iteration of the event loop: the keys in turn, each key's callers in
-    order of arrival."""
+    """Gives one waiting caller its turn in each second iteration of the event loop, so that what has begun goes on in
+    between: the keys in turn, each key's callers in order of arrival."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # the next key first
@@ -33,6 +33,7 @@ class Turns:
                 self._waiting[key] = callers
             if not turn.done():  # else its caller was cancelled
                 turn.set_result(None)
-                turn.get_loop().call_soon(self._give)
+                loop = turn.get_loop()
+                loop.call_soon(loop.call_soon, self._give)
                 return
         self._is_giving = False

@@ -23,7 +23,7 @@ _RESPONSE_STARTS = frozenset({"http.response.start", "websocket.accept", "websoc
 
 
 class InTurns:
-    """ASGI middleware: one request or handshake begins in each iteration of the event loop, of each API key in turn.
+    """ASGI middleware: one request or handshake begins at a time, of each API key in turn; see `Turns`.
 
     Hundreds may become due at once. Each takes a millisecond or two, and audio is due in between. One whose client has
     gone meanwhile does not begin. Those without an active key share one turn.
