@@ -35,7 +35,6 @@ from realtime_tts.workers.client import EngineClient, RequestStream
 from realtime_tts.workers.supervisor import SupervisorConfig
 
 LONG = "this is a sentence of some length, which takes a while to speak."
-START = frames.encode(frames.Start({}, "clients.sock"))
 CONFIG = SupervisorConfig(ready_timeout_s=90, hang_s=10.0, backoff_s=0.05, stop_s=5)
 
 
@@ -451,6 +450,11 @@ async def test_a_worker_waits_for_its_only_client_and_is_not_taken_for_hung(
     assert await worker.ended.get() is None
 
 
+def start_in(directory: Path) -> bytes:
+    """A supervisor's first message; the worker's socket for clients is in this directory."""
+    return frames.encode(frames.Start({}, str(directory / "c")))
+
+
 async def test_the_engine_runs_in_the_thread_that_has_loaded_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -472,7 +476,7 @@ async def test_the_engine_runs_in_the_thread_that_has_loaded_it(
     server = await asyncio.start_unix_server(lambda _, writer: accepted.put_nowait(writer), tmp_path / "s")
     serving = asyncio.create_task(serve(str(tmp_path / "s")))
     supervisor = await accepted.get()
-    supervisor.write(START)
+    supervisor.write(start_in(tmp_path))
     await until(lambda: len(threads) > 1)
     supervisor.close()
     assert await serving == 0
@@ -525,7 +529,7 @@ async def test_a_worker_whose_gateway_goes_away_while_it_loads_exits(tmp_path: P
     connected = asyncio.Event()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(START)
+        writer.write(start_in(tmp_path))
         writer.close()
         connected.set()
 
