@@ -206,11 +206,12 @@ class VoiceStore(RecordStore):
             InternalError: the disk is full or broken.
         """
         with self._writing():
-            digest = self._write_latents(voice.latents.payload)
+            digest = hashlib.sha256(voice.latents.payload).hexdigest()
             fields = {"record_id": voice.voice_id, "digest": digest, **dataclasses.asdict(voice)}
             del fields["latents"]["payload"]
             try:
-                with self._transaction():
+                with self._transaction():  # so that no process takes the latents for unused meanwhile
+                    self._write_latents(digest, voice.latents.payload)
                     check_room(self._num_like(voice), limit, voice.ttl_s is not None)
                     self._insert("voice", fields)
             except (TooManyVoices, sqlite3.IntegrityError) as error:
@@ -284,16 +285,11 @@ class VoiceStore(RecordStore):
         if found:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else what was deleted stays in the log
 
-    def _write_latents(self, payload: bytes) -> str:
-        """Write a file of this content, unless there is one; returns its name."""
-        digest = hashlib.sha256(payload).hexdigest()
-        path = self._latents / digest
-        if self._read_latents(digest) is not None:
-            os.utime(path)  # not to be taken for an orphan meanwhile
-            return digest
-        write_whole(path, payload, durable=True)
-        _sync_directory(self._latents)
-        return digest
+    def _write_latents(self, digest: str, payload: bytes) -> None:
+        """Write a file of this content, unless there is one."""
+        if self._read_latents(digest) is None:
+            write_whole(self._latents / digest, payload, durable=True)
+            _sync_directory(self._latents)
 
     def _remove_unused(self, digest: str) -> None:
         """Delete a latent file if no voice has it any more."""

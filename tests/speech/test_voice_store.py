@@ -182,6 +182,28 @@ def test_threads_and_processes_may_add_at_once(store: VoiceStore) -> None:
     other.close()
 
 
+def test_latents_that_another_process_gives_up_meanwhile_are_kept(
+    store: VoiceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one removes the last voice that has them, after they were found and before the new one is there."""
+    other = VoiceStore(store.directory)
+    store.add(named(VOICE, "old"))
+    removing = threading.Thread(target=other.remove, args=("old",))
+    write = store._write_latents
+
+    def write_and_give_way(*args: object) -> object:
+        written = write(*args)  # type: ignore[arg-type]
+        removing.start()
+        removing.join(0.5)  # it waits for the new one
+        return written
+
+    monkeypatch.setattr(store, "_write_latents", write_and_give_way)
+    store.add(named(VOICE, "new"))
+    removing.join()
+    assert [voice.voice_id for voice in other.voices("voxcpm2")] == ["new"]
+    other.close()
+
+
 def test_a_directory_that_cannot_be_used_is_an_invalid_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError) as caught:
