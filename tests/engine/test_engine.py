@@ -622,3 +622,25 @@ def test_segments_of_one_seed_draw_noise_of_their_own(tiny: LoadedModel) -> None
     harness.say("second", "hello", seed=1, segment=1)
     harness.run()
     assert not np.array_equal(harness.pcm("first"), harness.pcm("second"))
+
+
+def test_the_audio_of_a_step_is_handed_over_at_once(tiny: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if one of its patches cannot be judged: what came before it is not lost."""
+    harness = EngineHarness(tiny)
+    output, seen = harness.engine.output, []
+    send = output.send
+
+    def watched(*patch: Any) -> Any:
+        seen.append(len(harness.sent))
+        flags = send(*patch)
+        if len(seen) == 6:
+            raise ValueError("not foreseen")
+        return flags
+
+    monkeypatch.setattr(output, "send", watched)
+    for number in range(3):
+        harness.say(f"r{number}", "hello", max_patches=4)
+    with pytest.raises(ValueError, match="not foreseen"):
+        harness.run()
+    assert seen == [0, 0, 0, 3, 3, 3]
+    assert len(harness.sent) == 6

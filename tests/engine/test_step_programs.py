@@ -15,7 +15,7 @@ from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.core.request import FinishReason
 from realtime_tts.engine.runtime.columns import StepColumns
 from realtime_tts.engine.runtime.inputs import StepInputs
-from realtime_tts.engine.runtime.program import Program, sizes_up_to
+from realtime_tts.engine.runtime.program import Parts, Program, sizes_up_to
 from realtime_tts.model.checkpoint import LoadedModel
 
 TEXTS = ["hello", "theweatherisnicetoday", "yes", "abcdefghij" * 5, "quick", "brownfox"]
@@ -152,3 +152,14 @@ def test_captured_sizes_are_few_and_close(largest: int, fine: bool) -> None:
     assert (sizes[0], sizes[-1], sizes) == (1, largest, sorted(set(sizes)))
     assert all(later <= (max(before + 2, 1.5 * before) if fine else 2 * before) for before, later in pairwise(sizes))
     assert len(sizes) < (70 if fine else 30)
+
+
+def test_rows_are_sliced_once_and_no_more_are_kept_than_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("realtime_tts.engine.runtime.program._MAX_PARTS", 3)
+    parts, first, second = Parts(), torch.arange(8), torch.arange(8, 16)
+    assert parts(first, 2, 5) is parts(first, 2, 5)
+    assert parts(second, 2, 5).tolist() == [10, 11, 12]
+    for end in range(8):
+        parts(first, 0, end)[:] = -1  # views, not copies
+    assert first.tolist() == [-1] * 7 + [7]
+    assert len(parts._made) <= 3
