@@ -28,16 +28,16 @@ agent: $(AGENTS_VENV)/.agents ## start the voice agent for clients of OpenAI's R
 # Tests are distributed by file, so that shared fixtures (a server, a browser) start once for each file.
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
 
-# Files run in order, short ones last. The browser client's tests run after a failure, too, with two minutes for each file.
-# Like other tests without their program, they are skipped without Node.js 20, except in CI.
+# Files run in order, short ones last. The browser client's tests come first, with two minutes for each file, so that the
+# last lines are pytest's list of failures. Without Node.js 20 they are skipped like other tests without their program, except in CI.
 test: $(VENV)/.dev ## all tests except the long ones, on all cores (Chromium tests need Chromium, which CI requires)
 	@status=0; \
-	$(BIN)/python -m pytest -m "not slow and not gpu" $(PARALLEL) --no-loadscope-reorder $(ARGS) || status=$$?; \
 	if node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; then \
-	  (cd clients/browser && node --test --test-timeout 120000) || status=$$?; \
+	  (cd clients/browser && node --test --test-timeout 120000 --test-reporter spec) || status=$$?; \
 	else \
 	  echo "tests of clients/browser were skipped: they need Node.js 20 or later"; [ -z "$$CI" ] || status=1; \
 	fi; \
+	$(BIN)/python -m pytest -m "not slow and not gpu" $(PARALLEL) --no-loadscope-reorder $(ARGS) || status=$$?; \
 	exit $$status
 
 # A variable, because `make -n` would execute a recursive call of make.
