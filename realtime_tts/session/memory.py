@@ -10,7 +10,7 @@ from realtime_tts.session.messages import AudioPackets, ClientMessage, ServerMes
 OBJECT_BYTES = 250  # of a message without its fields, and of its entry in a queue
 PACKET_BYTES = 50  # of a packet beyond its bytes: their object, rounded up, and its entry in its batch
 ITEM_BYTES = 250  # of a word, a span or a resumed context in a message
-RETAINED_BYTES = 120  # of keeping a message for a resume, beyond the message itself
+RETAINED_BYTES = 150  # of keeping a message for a resume, beyond the message itself
 ID_BYTES = 150  # of an entry in a table beyond the id
 
 
