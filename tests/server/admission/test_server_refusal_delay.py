@@ -117,7 +117,8 @@ async def test_after_the_first_refusals_the_answer_waits_and_the_connection_is_c
     key, key_hash = create_key()
     gateway = make_gateway(api_key_hashes=(key_hash,), max_sessions=1)
     monkeypatch.setattr(refusals_module, "BURST", 1)
-    monkeypatch.setattr(refusals_module, "PER_S", 20.0)
+    monkeypatch.setattr(refusals_module, "PER_S", 1e-3)  # however late the second request comes
+    monkeypatch.setattr(refusals_module, "MAX_DELAY_S", 0.05)
     async with open_stream(gateway.ws_url, additional_headers=bearer(key)) as client:
         await client.send("session.start")
         await client.until("session.started")
