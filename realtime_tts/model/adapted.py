@@ -69,23 +69,21 @@ class Selection:
 class AdaptedLinear(nn.Linear):
     """A linear layer with room for the updates of several adapters.
 
-    parts: upstream's names and sizes of slices of its output: [("q_proj", 64), ("k_proj", 32), …].
+    parts: upstream's names and sizes of slices of its output: [("….q_proj", 64), ("….k_proj", 32), …].
     lowered: [max_adapters, R, in], the A matrices of each adapter, those of its parts concatenated; raised:
     [max_adapters, R, out], the scaled B matrices, transposed, each in the columns of its part. R is `max_rank` for each
     part. num_used: number of an adapter's R rows in use; 0: it does not change this layer.
     """
 
-    def __init__(
-        self, bank: AdapterBank, linear: nn.Linear, parts: Sequence[tuple[str, int]], max_adapters: int, max_rank: int
-    ) -> None:
+    def __init__(self, bank: AdapterBank, linear: nn.Linear, parts: Sequence[tuple[str, int]]) -> None:
         weight = linear.weight
         super().__init__(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
         self.weight, self.bias = weight, linear.bias
         self.bank, self.parts = bank, tuple(parts)
-        shape = (max_adapters, max_rank * len(parts))
+        shape = (bank.limits.max_adapters, bank.limits.max_rank * len(parts))
         self._lowered = torch.zeros(*shape, linear.in_features, device=weight.device, dtype=weight.dtype)
         self._raised = torch.zeros(*shape, linear.out_features, device=weight.device, dtype=weight.dtype)
-        self._num_used = [0] * max_adapters
+        self._num_used = [0] * bank.limits.max_adapters
 
     def forward(self, x: Tensor) -> Tensor:
         return self.update(F.linear(x, self.weight, self.bias), x)
@@ -121,7 +119,7 @@ class AdaptedLinear(nn.Linear):
         out.addmm_(own.flatten(1), self._raised.flatten(0, 1), alpha=scale)
 
     def put(self, index: int, updates: Mapping[str, LowRank]) -> None:
-        """Set an adapter's updates by part name. Parts that are missing, or all for `{}`, are not changed by it."""
+        """Set an adapter's updates, by upstream's names. Parts without one, or all for `{}`, are not changed by it."""
         self._lowered[index].zero_()
         self._raised[index].zero_()
         row = column = 0
@@ -165,13 +163,10 @@ class AdapterBank:
         self.selection: Selection | None = None
         self.is_captured = device.type == "cuda" if is_captured is None else is_captured
         self.indices = torch.arange(limits.max_adapters, device=device)
-        self._layers = {
-            path: AdaptedLinear(self, linear, parts, limits.max_adapters, limits.max_rank)
-            for path, linear, parts in _adaptable(model, limits.targets)
-        }
-        for path, layer in self._layers.items():
-            stem, _, name = path.rpartition(".")
-            setattr(model.get_submodule(stem), name, layer)
+        self._layers: list[AdaptedLinear] = []
+        for owner, name, parts in list(_adaptable(model, limits.targets)):
+            self._layers.append(AdaptedLinear(self, getattr(owner, name), parts))
+            setattr(owner, name, self._layers[-1])
 
     @contextlib.contextmanager
     def using(self, rows: Tensor, copies: int = 1) -> Iterator[None]:
@@ -187,19 +182,17 @@ class AdapterBank:
     def put(self, index: int, updates: Mapping[str, LowRank]) -> None:
         """Load an adapter that was checked already at `index`, replacing another: updates by upstream's names of the
         layers. Empty updates clear it."""
-        for path, layer in self._layers.items():
-            stem = path.rpartition(".")[0]
-            own = {name: updates.get(f"{stem}.{name}" if stem else name) for name, _ in layer.parts}
-            layer.put(index, {name: update for name, update in own.items() if update is not None})
+        for layer in self._layers:
+            layer.put(index, updates)
 
 
 def upstream_shapes(model: VoxCPM, targets: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Return (out, in) of every linear layer that an adapter may change, by upstream's name."""
-    shapes: dict[str, tuple[int, int]] = {}
-    for path, linear, parts in _adaptable(model, targets):
-        stem = path.rpartition(".")[0]
-        shapes |= {f"{stem}.{name}" if stem else name: (size, linear.in_features) for name, size in parts}
-    return shapes
+    return {
+        part: (size, getattr(owner, name).in_features)
+        for owner, name, parts in _adaptable(model, targets)
+        for part, size in parts
+    }
 
 
 def is_adapting(*layers: nn.Module) -> bool:
@@ -213,8 +206,8 @@ def adapted(layer: nn.Module, out: Tensor, x: Tensor, scale: float = 1.0) -> Ten
     return layer.update(out, x, scale) if isinstance(layer, AdaptedLinear) else out
 
 
-def _adaptable(model: VoxCPM, targets: Sequence[str]) -> Iterator[tuple[str, nn.Linear, list[tuple[str, int]]]]:
-    """Yield the path, the layer, and its parts under upstream's names with their sizes."""
+def _adaptable(model: VoxCPM, targets: Sequence[str]) -> Iterator[tuple[nn.Module, str, list[tuple[str, int]]]]:
+    """Yield a layer's owner, its name there, and its parts under upstream's names with their sizes."""
     for stack in (*LM_STACKS, DIT_STACK):
         for number, layer in enumerate(model.get_submodule(stack).layers):  # type: ignore[arg-type]
             for block in ("self_attn", "mlp"):
@@ -223,8 +216,8 @@ def _adaptable(model: VoxCPM, targets: Sequence[str]) -> Iterator[tuple[str, nn.
                     parts = FUSED.get(name, (name,))
                     if isinstance(linear, nn.Linear) and parts[0] in targets:
                         sizes = fused_sizes(owner, name) if name in FUSED else [linear.out_features]
-                        path = f"{stack}.layers.{number}.{block}.{name}"
-                        yield path, linear, list(zip(parts, sizes, strict=True))
+                        names = [f"{stack}.layers.{number}.{block}.{part}" for part in parts]
+                        yield owner, name, list(zip(names, sizes, strict=True))
     for name in PROJECTIONS:
         if isinstance(linear := getattr(model, name), nn.Linear):
-            yield name, linear, [(name, linear.out_features)]
+            yield model, name, [(name, linear.out_features)]

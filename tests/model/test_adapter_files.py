@@ -162,7 +162,7 @@ def layer_with_adapters(*, is_captured: bool) -> tuple[AdaptedLinear, AdapterBan
             {
                 name: (torch.randn(rank, 64, generator=generator), torch.randn(size, rank, generator=generator))
                 for name, size in layer.parts
-                if (index, name) != (2, "k_proj")
+                if index != 2 or not name.endswith("k_proj")
             },
         )
     return layer, bank
