@@ -36,20 +36,15 @@ class StreamState:
 class _Stream:
     """One pass over a `StreamState`: each convolution reads its context and stores the next one."""
 
-    def __init__(self, state: StreamState, slots: Tensor | None) -> None:
+    def __init__(self, state: StreamState, slots: Tensor) -> None:
         self._remaining = iter(state.tensors)
         self._slots = slots
 
     def extend(self, x: Tensor) -> Tensor:
         """Prepend the context: x [S, channels, length] → [S, channels, context + length]; the tail is stored."""
         state = next(self._remaining)
-        if self._slots is None:
-            rows = state[: x.shape[0]]
-            x = torch.cat((rows, x), dim=-1)
-            rows.copy_(x[..., -state.shape[-1] :])
-        else:
-            x = torch.cat((state.index_select(0, self._slots), x), dim=-1)
-            state.index_copy_(0, self._slots, x[..., -state.shape[-1] :])
+        x = torch.cat((state.index_select(0, self._slots), x), dim=-1)
+        state.index_copy_(0, self._slots, x[..., -state.shape[-1] :])
         return x
 
 
@@ -265,7 +260,7 @@ class FusedStream(Protocol):
 
     def new_state(self, num_slots: int, device: torch.device | str) -> StreamState: ...
 
-    def decode_stream(self, z: Tensor, state: StreamState, slots: Tensor | None = None) -> Tensor: ...
+    def decode_stream(self, z: Tensor, state: StreamState, slots: Tensor) -> Tensor: ...
 
 
 class AudioVAE(nn.Module):
@@ -301,10 +296,10 @@ class AudioVAE(nn.Module):
         shapes = ((num_slots, channels, context) for channels, context in self._contexts)
         return StreamState(tuple(torch.zeros(shape, device=device, dtype=dtype) for shape in shapes))
 
-    def decode_stream(self, z: Tensor, state: StreamState, slots: Tensor | None = None) -> Tensor:
+    def decode_stream(self, z: Tensor, state: StreamState, slots: Tensor) -> Tensor:
         """Decode the next frames of S streams: z [S, frames, latent_dim] → [S, frames * decode_hop].
 
-        `slots` [S] int64: their rows of the state (None: the first S), which are updated in place.
+        `slots` [S] int64: their rows of the state, which are updated in place.
         """
         if self.fused is not None:
             return self.fused.decode_stream(z, state, slots)

@@ -88,10 +88,8 @@ class FusedDecoder:
         """Return left contexts of every convolution in one tensor, [num_slots, values], half precision."""
         return StreamState((torch.zeros(num_slots, self._total, device=device, dtype=self._dtype),))
 
-    def decode_stream(self, z: Tensor, state: StreamState, slots: Tensor | None = None) -> Tensor:
+    def decode_stream(self, z: Tensor, state: StreamState, slots: Tensor) -> Tensor:
         """Return the same as `AudioVAE.decode_stream`, for whole patches."""
-        if slots is None:
-            slots = torch.arange(z.shape[0], device=z.device)
         parts = [self._decode(part.contiguous(), state, slots) for part in z.float().split(self._patch_frames, dim=1)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 

@@ -71,8 +71,9 @@ def test_streams_that_start_must_come_before_streams_that_go_on(model):
 
 
 def streamed(model: VoxCPM, patches: np.ndarray, context: np.ndarray) -> torch.Tensor:
-    state = model.vae.new_state(1, "cpu")
-    parts = [model.vae.decode_stream(torch.from_numpy(patch)[None], state)[0] for patch in (*context, *patches)]
+    state, slots = model.vae.new_state(1, "cpu"), torch.arange(1)
+    latents = torch.from_numpy(np.concatenate((context, patches)))[:, None]
+    parts = [model.vae.decode_stream(patch, state, slots)[0] for patch in latents]
     return torch.cat(parts)[len(context) * model.config.patch_samples :]
 
 

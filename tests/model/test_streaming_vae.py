@@ -28,8 +28,8 @@ def latents(vae: AudioVAE, num_streams: int, num_frames: int):
 @pytest.mark.parametrize("split", [[4] * 6, [1] * 24, [7, 1, 16], [24]])
 def test_any_split_into_blocks_gives_the_whole_decode(vae, split):
     z = latents(vae, 2, 24)
-    state = vae.new_state(2, "cpu", torch.float64)
-    streamed = torch.cat([vae.decode_stream(block, state) for block in z.split(split, dim=1)], dim=1)
+    state, slots = vae.new_state(2, "cpu", torch.float64), torch.arange(2)
+    streamed = torch.cat([vae.decode_stream(block, state, slots) for block in z.split(split, dim=1)], dim=1)
     assert streamed.shape == (2, 24 * vae.config.decode_hop)
     torch.testing.assert_close(streamed, vae.decode(z), atol=1e-10, rtol=0)
 
@@ -51,10 +51,10 @@ def test_streams_in_scattered_slots_keep_apart(vae):
 
 def test_a_reset_slot_is_a_new_stream_and_the_others_are_not(vae):
     z = latents(vae, 2, 8)
-    state = vae.new_state(2, "cpu", torch.float64)
-    vae.decode_stream(z[:, :4], state)
+    state, slots = vae.new_state(2, "cpu", torch.float64), torch.arange(2)
+    vae.decode_stream(z[:, :4], state, slots)
     state.reset(torch.tensor([1]))
-    audio = vae.decode_stream(z[:, 4:], state)
+    audio = vae.decode_stream(z[:, 4:], state, slots)
     whole = vae.decode(z)[:, 4 * vae.config.decode_hop :]
     torch.testing.assert_close(audio[0], whole[0], atol=1e-10, rtol=0)
     torch.testing.assert_close(audio[1], vae.decode(z[1:, 4:])[0], atol=1e-10, rtol=0)

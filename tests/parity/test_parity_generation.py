@@ -66,9 +66,9 @@ def test_streamed_audio_equals_the_references_whole_decode(golden, mode):
     latents, theirs = golden.tensors[f"{mode}.latents"], golden.tensors[f"{mode}.audio"]
     context = stream_of(golden, mode, []).input.context
     vae = golden.loaded.model.vae
-    state = vae.new_state(1, "cpu")
+    state, slots = vae.new_state(1, "cpu"), torch.arange(1)
     patches = [*torch.from_numpy(context), *latents]
-    audio = torch.cat([vae.decode_stream(patch[None], state)[0] for patch in patches])
+    audio = torch.cat([vae.decode_stream(patch[None], state, slots)[0] for patch in patches])
     audio = audio[len(context) * golden.loaded.config.patch_samples :]
     assert theirs.std() > 0.05  # loud enough to tell
     assert len(audio) == len(latents) * golden.loaded.config.patch_samples
