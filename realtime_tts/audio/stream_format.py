@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from realtime_tts.audio.codecs import OPUS_BITRATES, PCM_RATES_HZ
@@ -62,9 +63,7 @@ class StreamFormat:
             known = ", ".join(map(str, PCM_RATES_HZ))
             raise UnsupportedAudioFormat(f"the sample rate must be one of {known}", field="sample_rate")
         if self.codec in _DEFAULT_BITRATES:
-            if self.bitrate == 0:
-                object.__setattr__(self, "bitrate", self._default_bitrate())
-            self._check_bitrate()
+            self._set_bitrate(self._bitrates())
 
     @property
     def content_type(self) -> str:
@@ -75,26 +74,24 @@ class StreamFormat:
         """True if the codec is uncompressed PCM or companding: encoding costs almost nothing."""
         return self.codec in PLAIN_CODECS
 
-    def _default_bitrate(self) -> int:
+    def _bitrates(self) -> Sequence[int]:
         if self.codec == "mp3":
-            return min(_DEFAULT_BITRATES["mp3"], _mp3_bitrates(self.sample_rate)[-1])
-        if self.codec == "aac":
-            return min(_DEFAULT_BITRATES["aac"], _AAC_BITS_PER_SAMPLE * self.sample_rate // 2)
-        return _DEFAULT_BITRATES[self.codec]
+            return _mp3_bitrates(self.sample_rate)
+        aac = _AAC_MIN_BITRATE, _AAC_BITS_PER_SAMPLE * self.sample_rate
+        low, high = OPUS_BITRATES if self.codec == "opus" else aac
+        return range(low, high + 1)
 
-    def _check_bitrate(self) -> None:
-        if self.codec == "mp3":
-            known = _mp3_bitrates(self.sample_rate)
-            if self.bitrate not in known:
-                listed = ", ".join(map(str, known))
-                raise UnsupportedAudioFormat(f"at {self.sample_rate} Hz MP3 has bit rates of {listed}", field="bitrate")
-            return
-        low, high = OPUS_BITRATES if self.codec == "opus" else self._aac_bounds()
-        if type(self.bitrate) is not int or not low <= self.bitrate <= high:
-            raise UnsupportedAudioFormat(f"the bit rate must be within {low} and {high}", field="bitrate")
-
-    def _aac_bounds(self) -> tuple[int, int]:
-        return _AAC_MIN_BITRATE, _AAC_BITS_PER_SAMPLE * self.sample_rate
+    def _set_bitrate(self, possible: Sequence[int]) -> None:
+        """Set the default bit rate for 0, and check any other."""
+        low, high = possible[0], possible[-1]
+        if self.bitrate == 0:
+            highest = high // 2 if self.codec == "aac" else high
+            object.__setattr__(self, "bitrate", min(_DEFAULT_BITRATES[self.codec], highest))
+        elif type(self.bitrate) is not int or self.bitrate not in possible:
+            message = f"the bit rate must be within {low} and {high}"
+            if self.codec == "mp3":
+                message = f"at {self.sample_rate} Hz MP3 has bit rates of {', '.join(map(str, possible))}"
+            raise UnsupportedAudioFormat(message, field="bitrate")
 
 
 def possible_mp3_bitrate(sample_rate: int, wanted: int) -> int:
