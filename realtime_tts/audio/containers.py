@@ -95,8 +95,7 @@ class EncodedStream:
             self._container.metadata.update(provenance.tags)
             self._stream.metadata.update(provenance.tags)
         context = self._stream.codec_context
-        if not isinstance(context, AudioCodecContext):
-            raise AssertionError(f"{kind.encoder} is an audio codec")
+        assert isinstance(context, AudioCodecContext), f"{kind.encoder} is an audio codec"
         self._context = context
         context.layout, context.format, context.options = "mono", kind.sample_format, dict(kind.encoder_options)
         context.thread_count = 1
@@ -143,20 +142,14 @@ class EncodedStream:
             self._container.mux(packet)
 
 
-class _Sink(io.RawIOBase):
-    """Write-only file object; `write` collects bytes until they are taken."""
+class _Sink(io.BytesIO):
+    """Bytes of a file until they are taken. It cannot be sought, so nothing is written to what was taken."""
 
-    def __init__(self) -> None:
-        self._chunks: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: bytes) -> int:  # type: ignore[override]
-        self._chunks.append(bytes(data))
-        return len(data)
+    def seekable(self) -> bool:
+        return False
 
     def take(self) -> bytes:
-        data = b"".join(self._chunks)
-        self._chunks.clear()
+        data = self.getvalue()
+        self.seek(0)
+        self.truncate()
         return data
