@@ -39,8 +39,6 @@ class OpusEncoder:
     """
 
     def __init__(self, audio_format: AudioFormat) -> None:
-        if audio_format.codec != "opus":
-            raise ValueError(f"not an Opus format: {audio_format.codec}")
         self._format = audio_format
         self._pts_samples = 0
         self._gate = SilenceGate(audio_format.frame_ms) if audio_format.dtx else None
@@ -54,10 +52,8 @@ class OpusEncoder:
         self.delay_samples = pre_skip * audio_format.sample_rate // DECODER_RATE_HZ
 
     def encode(self, frames: Sequence[bytes]) -> list[bytes]:
-        """Encode whole frames of s16le samples, each of the format's length, and return their packets."""
-        num_bytes = 2 * self._format.frame_samples
-        if any(len(frame) != num_bytes for frame in frames):
-            raise ValueError(f"a frame has {num_bytes} bytes")
+        """Encode whole frames of s16le samples, each of the format's length, and return their packets. Raises
+        ValueError for a frame of another length."""
         packets = [self._encode(frame) for frame in frames]
         return list(map(self._gate.filter, frames, packets)) if self._gate else packets
 
@@ -68,15 +64,13 @@ class OpusEncoder:
         self._frame.pts = self._pts_samples
         self._pts_samples += self._format.frame_samples
         packets = [bytes(packet) for packet in self._context._send_frame_and_recv(self._frame)]  # type: ignore[attr-defined]
-        if len(packets) != 1:
-            raise AssertionError(f"libopus made {len(packets)} packets of a frame")
+        assert len(packets) == 1, f"libopus made {len(packets)} packets of a frame"
         return packets[0]
 
 
 def _open_encoder(audio_format: AudioFormat) -> AudioCodecContext:
     context = CodecContext.create("libopus", "w")
-    if not isinstance(context, AudioCodecContext):
-        raise AssertionError("libopus is an audio codec")
+    assert isinstance(context, AudioCodecContext), "libopus is an audio codec"
     context.sample_rate = audio_format.sample_rate
     context.layout = "mono"
     context.format = "s16"

@@ -144,8 +144,6 @@ def test_fec_repeats_the_packet_before() -> None:
     assert plain != protected
 
 
-def test_misuse_raises() -> None:
-    with pytest.raises(ValueError, match="not an Opus format"):
-        OpusEncoder(AudioFormat(codec="mulaw", sample_rate=8_000))
-    with pytest.raises(ValueError, match="1920 bytes"):
+def test_a_frame_of_another_length_raises() -> None:
+    with pytest.raises(ValueError, match="1920"):
         OpusEncoder(AudioFormat()).encode([b"\x00" * 1918])
