@@ -35,7 +35,7 @@ _TEMPO_SLICE_SAMPLES = 128
 
 
 class StreamResampler:
-    """Resampler of one stream. Any chunking of the input gives the same output bytes; n input samples give
+    """Resampler of one stream. Any chunking of whole samples gives the same output bytes; n input samples give
     ceil(n·out/in) in all.
 
     Args:
@@ -43,11 +43,13 @@ class StreamResampler:
     """
 
     def __init__(self, input_rate_hz: int, output_rate_hz: int) -> None:
-        self._carry, self._slice_bytes = b"", 2 * (input_rate_hz * _RESAMPLE_SLICE_MS // 1000)
-        self._num_samples = self._num_made = 0  # of input and output, without the edges
-        self._num_surplus = 0  # output samples of the leading edge that are still to drop
+        self._slice_bytes = 2 * (input_rate_hz * _RESAMPLE_SLICE_MS // 1000)
         common = math.gcd(input_rate_hz, output_rate_hz)
         self._step_in, self._step_out = input_rate_hz // common, output_rate_hz // common
+        # The leading edge is a whole number of output samples too, so that these can be dropped without a shift.
+        num_steps = -(-_EDGE_SAMPLES // self._step_in)
+        self._num_leading = num_steps * self._step_in
+        self._num_surplus = num_steps * self._step_out  # output samples of the edge that are still to drop
         self._filter: _MonoFilter | None = None
         if input_rate_hz != output_rate_hz:
             to_s16 = f"sample_fmts=s16:sample_rates={output_rate_hz}:channel_layouts=mono"
@@ -55,37 +57,25 @@ class StreamResampler:
             self._filter = _MonoFilter(input_rate_hz, "s16le", chain)
 
     def push(self, pcm: bytes) -> bytes:
-        """Add s16le samples (a chunk may end within one) and return those that are ready."""
-        if self._filter is None:
+        """Add s16le samples and return those that are ready."""
+        if self._filter is None or not pcm:
             return pcm
-        pcm = self._carry + pcm
-        whole = len(pcm) & ~1
-        self._carry = pcm[whole:]
-        if not whole:
-            return b""
-        leading = b"" if self._num_samples else self._leading_edge()
-        self._num_samples += whole // 2
-        return self._convert(self._filter, leading + pcm[:whole])
+        leading = b"" if self._filter.num_pushed else bytes(2 * self._num_leading)
+        return self._convert(self._filter, leading + pcm)
 
     def finish(self) -> bytes:
         """Return the rest. Nothing can be pushed after it."""
-        if self._filter is None or not self._num_samples:
+        if self._filter is None or not self._filter.num_pushed:
             return b""
-        num_wanted = -(-self._num_samples * self._step_out // self._step_in) - self._num_made
+        num_made = self._filter.num_pulled + self._num_surplus
+        num_wanted = -(-self._filter.num_pushed * self._step_out // self._step_in) - num_made
         return self._convert(self._filter, bytes(2 * _EDGE_SAMPLES))[: 2 * num_wanted]
-
-    def _leading_edge(self) -> bytes:
-        # A length that is a whole number of output samples too, so that these can be dropped without a shift.
-        num_steps = -(-_EDGE_SAMPLES // self._step_in)
-        self._num_surplus = num_steps * self._step_out
-        return bytes(2 * num_steps * self._step_in)
 
     def _convert(self, filter_: _MonoFilter, pcm: bytes) -> bytes:
         slices = (pcm[start : start + self._slice_bytes] for start in range(0, len(pcm), self._slice_bytes))
         converted = b"".join(map(filter_.push, slices))
         num_dropped = min(self._num_surplus, len(converted) // 2)
         self._num_surplus -= num_dropped
-        self._num_made += len(converted) // 2 - num_dropped
         return converted[2 * num_dropped :]
 
 
@@ -170,8 +160,7 @@ class _MonoFilter:
                 ready = self._graph.pull()
             except av.BlockingIOError:  # needs more input
                 return b"".join(chunks)
-            if not isinstance(ready, av.AudioFrame):
-                raise AssertionError("an audio graph gives audio frames")
+            assert isinstance(ready, av.AudioFrame), "an audio graph gives audio frames"
             self.num_pulled += ready.samples
             # A plane may be longer than its samples: buffers are aligned.
             chunks.append(bytes(ready.planes[0])[: self._sample_bytes * ready.samples])
