@@ -109,8 +109,7 @@ class EncodedStream:
         self._pts_samples = 0
 
     def push(self, pcm: bytes) -> bytes:
-        """Encode samples (a chunk may end within one) and return the file's next bytes; the first include the
-        header."""
+        """Encode samples and return the file's next bytes; the first include the header."""
         self._buffer += pcm
         while len(self._buffer) >= self._frame_bytes:
             self._encode(self._frame_bytes)
@@ -118,8 +117,8 @@ class EncodedStream:
 
     def finish(self) -> bytes:
         """Return the rest of the file. Nothing can be pushed after it."""
-        if len(self._buffer) >= 2:
-            self._encode(len(self._buffer) & ~1)
+        if self._buffer:
+            self._encode(len(self._buffer))
         self._mux(None)
         self._container.close()
         return self._sink.take()

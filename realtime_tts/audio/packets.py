@@ -72,44 +72,26 @@ class Packetizer:
     """
 
     def __init__(self, sample_rate: int, frame_samples: int, lookahead_samples: int = 0) -> None:
-        if frame_samples <= 0 or sample_rate <= 0 or lookahead_samples < 0:
-            raise ValueError("frame_samples and sample_rate must be positive, lookahead_samples not negative")
         self._frame_samples = frame_samples
         self._lookahead_samples = lookahead_samples
         self._fade_samples = max(1, sample_rate * FADE_MS // 1000)
         self._rest = b""  # less than a packet
         self._next_pts = 0
         self._last_sample = b"\0\0"
-        self._finished = False
-
-    @property
-    def num_buffered_samples(self) -> int:
-        """Number of whole samples that wait for their frame to fill."""
-        return len(self._rest) // BYTES_PER_SAMPLE
 
     def push(self, pcm: bytes) -> Packets:
-        """Add samples (a chunk may end within one) and return the packets that became full."""
-        if self._finished:
-            raise ValueError("push after finish")
-        return self._cut(self._rest + pcm if self._rest else pcm)
+        """Add samples and return the packets that became full."""
+        return self._cut(self._rest + pcm)
 
     def finish(self) -> Packets:
-        """Return the remaining samples, padded to whole frames; nothing if nothing was pushed.
-
-        Raises:
-            ValueError: the PCM ended within a sample.
-        """
-        if self._finished:
-            return self._cut(b"")
-        if len(self._rest) % BYTES_PER_SAMPLE:
-            raise ValueError("the PCM ended within a sample")
-        self._finished = True
+        """Return the remaining samples, padded to whole frames; nothing if nothing was pushed. Nothing can be pushed
+        after it."""
         if not self._next_pts and not self._rest:
             return self._cut(b"")
         last_sample = int.from_bytes(self._last_sample, "little", signed=True)
         loud = abs(last_sample) > QUIET_LEVEL
         tail_samples = max(self._lookahead_samples, self._fade_samples if loud else 0)
-        num_samples = self.num_buffered_samples + tail_samples
+        num_samples = len(self._rest) // BYTES_PER_SAMPLE + tail_samples
         num_padding = tail_samples + -num_samples % self._frame_samples
         fade = _decay(last_sample, self._fade_samples)[: num_padding * BYTES_PER_SAMPLE]
         return self._cut(self._rest + fade + bytes(num_padding * BYTES_PER_SAMPLE - len(fade)))
@@ -118,8 +100,7 @@ class Packetizer:
         """Return all full packets; keep the rest."""
         frame_bytes = self._frame_samples * BYTES_PER_SAMPLE
         num_bytes = len(pcm) // frame_bytes * frame_bytes
-        whole = len(pcm) & ~1
-        self._last_sample = pcm[whole - BYTES_PER_SAMPLE : whole] or self._last_sample
+        self._last_sample = pcm[-BYTES_PER_SAMPLE:] or self._last_sample
         payloads = tuple([pcm[start : start + frame_bytes] for start in range(0, num_bytes, frame_bytes)])
         self._rest = pcm[num_bytes:]
         packets = Packets(payloads, self._next_pts, self._frame_samples)

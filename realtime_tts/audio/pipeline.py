@@ -59,7 +59,7 @@ class AudioPipeline:
         return finished
 
     def _encoded(self, frames: Packets) -> Packets:
-        if self._encode is None or not frames:
+        if not frames:
             return frames
         return Packets(tuple(self._encode(frames.payloads)), frames.pts_samples, frames.packet_samples)
 
@@ -85,19 +85,13 @@ class SpeechStream:
             if fmt.is_plain
             else EncodedStream(fmt.codec, rate_hz, fmt.bitrate, provenance)
         )
-        self._finished = False
 
     def push(self, pcm: bytes) -> bytes:
-        """Add samples (a chunk may end within one) and return the stream's next bytes; the first include the header."""
-        if self._finished:
-            raise ValueError("push after finish")
+        """Add samples and return the stream's next bytes; the first include the header."""
         return self._encoder.push(self._resampler.push(pcm))
 
     def finish(self) -> bytes:
         """Return the rest of the stream; without samples, its header. Nothing can be pushed after it."""
-        if self._finished:
-            return b""
-        self._finished = True
         return self._encoder.push(self._resampler.finish()) + self._encoder.finish()
 
 
@@ -112,15 +106,13 @@ def warm_up() -> None:
         encode(bytes(2))
 
 
-def _frames_encoder(fmt: AudioFormat, stream: EncodedStream | None) -> tuple[FramesEncoder | None, int]:
-    """Return the encoder of frames, or None if frames are sent as PCM, and its look-ahead in samples."""
+def _frames_encoder(fmt: AudioFormat, stream: EncodedStream | None) -> tuple[FramesEncoder, int]:
+    """Return the encoder of frames, and its look-ahead in samples."""
     if fmt.codec == "opus":
         from realtime_tts.audio.opus import OpusEncoder
 
         encoder = OpusEncoder(fmt)
         return encoder.encode, encoder.delay_samples
-    if fmt.codec == "pcm_s16le":
-        return None, 0
     encode = stream.push if stream is not None else PLAIN_ENCODERS[fmt.codec]
     return lambda frames: [encode(frame) for frame in frames], 0
 
@@ -132,13 +124,9 @@ class _PlainStream:
         self._encode = PLAIN_ENCODERS[fmt.codec]
         is_wav = fmt.container == "wav"
         self._header = wav_header(fmt.sample_rate, fmt.codec, provenance=provenance) if is_wav else b""
-        self._half_sample = b""
 
     def push(self, pcm: bytes) -> bytes:
-        pcm = self._half_sample + pcm
-        whole = len(pcm) & ~1
-        self._half_sample = pcm[whole:]
-        return self.finish() + self._encode(pcm[:whole])
+        return self.finish() + self._encode(pcm)
 
     def finish(self) -> bytes:
         header, self._header = self._header, b""

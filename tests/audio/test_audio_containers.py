@@ -62,7 +62,7 @@ def test_ogg_opus_has_exactly_the_samples_that_went_in(rate: int, num_samples: i
     tone = 0.3 * np.sin(2 * np.pi * 300 * np.arange(num_samples) / rate)
     pcm = np.rint(tone * 32_767).astype("<i2").tobytes()
     stream = EncodedStream("opus", rate, 96_000)
-    data = b"".join([stream.push(pcm[i : i + 999]) for i in range(0, len(pcm), 999)]) + stream.finish()
+    data = b"".join([stream.push(pcm[i : i + 998]) for i in range(0, len(pcm), 998)]) + stream.finish()
     samples, out_rate = read_with_ffmpeg(data)
     assert out_rate == 48_000
     assert abs(len(samples) - num_samples * 48_000 / rate) <= 48_000 / rate

@@ -55,10 +55,10 @@ def tone(num_samples: int, hz: float = 220.0, rate: int = 16_000) -> bytes:
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f"{f.codec}-{f.sample_rate}-{f.frame_ms}")
 @settings(max_examples=15, deadline=None)
-@given(cuts=st.lists(st.integers(0, 2 * 9_999), max_size=8))
+@given(cuts=st.lists(st.integers(0, 9_999), max_size=8))
 def test_any_chunking_gives_the_same_packets(fmt: AudioFormat, cuts: list[int]) -> None:
     pcm = tone(9_999)
-    edges = [0, *sorted(cuts), len(pcm)]
+    edges = [0, *sorted(2 * cut for cut in cuts), len(pcm)]
     assert run(fmt, [pcm[a:b] for a, b in itertools.pairwise(edges)]) == run(fmt, [pcm])
 
 
@@ -74,10 +74,10 @@ def test_packets_cover_the_sound_contiguously(fmt: AudioFormat, num_samples: int
 
 @pytest.mark.parametrize("fmt", STREAMS, ids=lambda f: f"{f.codec}-{f.sample_rate}-{f.bitrate}")
 @settings(max_examples=10, deadline=None)
-@given(cuts=st.lists(st.integers(0, 2 * 9_999), max_size=8))
+@given(cuts=st.lists(st.integers(0, 9_999), max_size=8))
 def test_any_chunking_gives_the_same_file(fmt: AudioFormat, cuts: list[int]) -> None:
     pcm = tone(9_999)
-    edges = [0, *sorted(cuts), len(pcm)]
+    edges = [0, *sorted(2 * cut for cut in cuts), len(pcm)]
     pieces = run(fmt, [pcm[a:b] for a, b in itertools.pairwise(edges)])
     assert [(p.pts_samples, p.num_samples) for p in pieces] == [(p.pts_samples, p.num_samples) for p in run(fmt, [pcm])]
     assert np.array_equal(decoded(pieces), decoded(run(fmt, [pcm])))

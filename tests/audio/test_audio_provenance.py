@@ -27,7 +27,7 @@ FORMATS = {
 
 def stream(fmt: StreamFormat, provenance: Provenance | None) -> bytes:
     made = SpeechStream(24_000, fmt, provenance)
-    return made.push(PCM[:20_001]) + made.push(PCM[20_001:]) + made.finish()
+    return made.push(PCM[:20_002]) + made.push(PCM[20_002:]) + made.finish()
 
 
 def read(data: bytes) -> tuple[dict[str, str], np.ndarray]:
