@@ -18,13 +18,13 @@ from compressed_silence import silent_flac
 
 from realtime_tts.audio import decode
 from realtime_tts.audio.containers import wav_header
-from realtime_tts.audio.decode import DecodeLimits, Recording, decode_recording
+from realtime_tts.audio.decode import Recording, decode_recording
 from realtime_tts.audio.isolated import run_isolated
 from realtime_tts.errors import AudioDecodeError
 
 
-def decoded(data: bytes, rate: int, limits: DecodeLimits | None = None) -> Recording:
-    return asyncio.run(decode_recording(data, rate, limits))
+def decoded(data: bytes, rate: int) -> Recording:
+    return asyncio.run(decode_recording(data, rate))
 
 
 def tone(rate: int, seconds: float, channels: int = 1) -> np.ndarray:
@@ -125,12 +125,14 @@ def test_a_damaged_tail_costs_no_more_than_itself() -> None:
     assert recording.duration_s <= 1.0
 
 
-async def test_limits_of_size_and_length_hold() -> None:
+async def test_limits_of_size_and_length_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     data = wav(tone(16_000, 0.6)[0])
+    monkeypatch.setattr(decode, "MAX_S", 0.5)
     with pytest.raises(AudioDecodeError, match="longer than"):
-        await decode_recording(data, 16_000, DecodeLimits(max_s=0.5))
+        await decode_recording(data, 16_000)
+    monkeypatch.setattr(decode, "MAX_BYTES", len(data) - 1)
     with pytest.raises(AudioDecodeError, match="larger than"):
-        await decode_recording(data, 16_000, DecodeLimits(max_bytes=len(data) - 1))
+        await decode_recording(data, 16_000)
     with pytest.raises(AudioDecodeError, match="empty"):
         await decode_recording(b"", 16_000)
 
@@ -144,9 +146,10 @@ def test_a_small_file_of_very_long_silence_is_stopped_early() -> None:
 
 
 @pytest.mark.skipif(os.uname().sysname != "Linux", reason="address space cannot be limited on macOS")
-def test_memory_is_limited() -> None:
+def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "MEMORY_BYTES", 60 * 1024 * 1024)
     with pytest.raises(AudioDecodeError, match=r"limits|memory"):
-        decoded(wav(tone(16_000, 0.2)[0]), 16_000, DecodeLimits(memory_bytes=60 * 1024 * 1024))
+        decoded(wav(tone(16_000, 0.2)[0]), 16_000)
 
 
 @pytest.mark.skipif(os.uname().sysname != "Linux", reason="other systems refuse some of the limits")
@@ -174,10 +177,11 @@ async def test_the_decoding_process_gets_no_environment(tmp_path: Path, monkeypa
     assert json.loads(stdout).keys() - {"LC_CTYPE", "__CF_USER_TEXT_ENCODING"} == {"LD_LIBRARY_PATH"}
 
 
-async def test_time_is_limited_and_nothing_stays_behind() -> None:
+async def test_time_is_limited_and_nothing_stays_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     data = wav(tone(16_000, 0.2)[0])
+    monkeypatch.setattr(decode, "WALL_S", 0.001)
     with pytest.raises(AudioDecodeError, match="limits"):
-        await decode_recording(data, 16_000, DecodeLimits(wall_s=0.001))
+        await decode_recording(data, 16_000)
 
 
 async def test_cancelling_ends_the_process() -> None:

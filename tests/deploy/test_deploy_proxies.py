@@ -20,7 +20,7 @@ from proxy_harness import DEPLOY, NAME, Certificate, Proxy, free_port, running_p
 from stream_client import StreamClient, open_stream
 from websockets.exceptions import InvalidStatus
 
-from realtime_tts.audio.decode import DecodeLimits
+from realtime_tts.audio.decode import MAX_BYTES
 from realtime_tts.config import ServerConfig
 from realtime_tts.server.voices.forms import MAX_BODY_BYTES
 
@@ -103,7 +103,7 @@ def test_metrics_are_not_let_through(proxy: Proxy, proxied_gateway: GatewayHarne
 
 def test_a_recording_gets_through_whole(proxy: Proxy, key: tuple[str, str]) -> None:
     """As long a body as the server takes; it is the server that finds nothing to hear in it."""
-    files = {"reference": bytes(DecodeLimits().max_bytes)}
+    files = {"reference": bytes(MAX_BYTES)}
     answer = proxy.client().post("/v1/voices", files, **bearer(key))
     assert (answer.status_code, answer.headers["content-type"]) == (400, "application/json")
 

@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 
-from realtime_tts.audio.decode import DecodeLimits, Recording, decode_recording
+from realtime_tts.audio.decode import MAX_S, Recording, decode_recording
 from realtime_tts.audio.recording_report import check, report_on
 from realtime_tts.contract.policy import ZERO_SHOT_VOICE
 from realtime_tts.contract.speech_params import SpeechParams
@@ -133,8 +133,8 @@ async def check_recording(files: Sequence[bytes], field: str) -> tuple[Recording
     """
     parts = [await decode_recording(data, RATE_HZ) for data in files]
     recording = parts[0] if len(parts) == 1 else Recording(b"".join(part.pcm for part in parts), RATE_HZ)
-    if recording.duration_s > (max_s := DecodeLimits().max_s):
-        raise AudioDecodeError(f"together the recordings are longer than {max_s:g} s", field=field)
+    if recording.duration_s > MAX_S:
+        raise AudioDecodeError(f"together the recordings are longer than {MAX_S:g} s", field=field)
     found = check(await report_on(recording.pcm), field)
     return recording, [RecordingRemark(field=field, code=each.code, message=each.message) for each in found]
 

@@ -10,13 +10,13 @@ from fastapi import Request
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from realtime_tts.audio.decode import DecodeLimits
+from realtime_tts.audio.decode import MAX_BYTES
 from realtime_tts.errors import AudioDecodeError, InvalidRequest
 from realtime_tts.server.http.routes import bounded_parts, is_form
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION
 from realtime_tts.server.voices.limits import VoiceMaking
 
-MAX_BODY_BYTES = 2 * DecodeLimits().max_bytes + 64 * 1024  # two recordings, and the fields
+MAX_BODY_BYTES = 2 * MAX_BYTES + 64 * 1024  # two recordings, and the fields
 MAX_FIELD_CHARS = 4096
 
 
