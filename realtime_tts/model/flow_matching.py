@@ -17,10 +17,9 @@ from realtime_tts.model.local_transformers import LocDiT
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FlowSchedule:
-    """A step grid: one Euler step of size `deltas[i]` for each time `times[i]` with its embedding `embeddings[i]`
-    ([num_evals, hidden]). guided: if false, velocities are those with the condition, and `cfg` is not used."""
+    """A step grid: one Euler step of size `deltas[i]` for each time, with its embedding `embeddings[i]` ([num_evals,
+    hidden]). guided: if false, velocities are those with the condition, and `cfg` is not used."""
 
-    times: tuple[float, ...]
     deltas: tuple[float, ...]
     embeddings: Tensor
     guided: bool = True
@@ -70,7 +69,7 @@ class FlowMatching(nn.Module):
         times, deltas = zip(*steps, strict=True)
         t, dt = (torch.tensor(column, device=device) for column in (times, deltas))
         embeddings = self.estimator.embed_time(t, dt if self.mean_mode else torch.zeros_like(dt))
-        return FlowSchedule(times, deltas, embeddings)
+        return FlowSchedule(deltas, embeddings)
 
     def forward(self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor:
         """Solve the flow: mu [S, num_mu, hidden], prefix and noise [S, patch_size, latent_dim], cfg [S] → patch like
