@@ -61,17 +61,10 @@ class Step(NamedTuple):
 class OfflineRunner:
     """Advances streams over a KV pool of its own, with so many flow steps."""
 
-    def __init__(
-        self,
-        model: VoxCPM,
-        num_blocks: int,
-        *,
-        flow_steps: int,
-        block_size: int = BLOCK_SIZE,
-    ) -> None:
+    def __init__(self, model: VoxCPM, num_blocks: int, *, flow_steps: int) -> None:
         self.model = model
         self.device = model.stop_proj.weight.device
-        self._kv = KVCache.allocate(model.config, num_blocks, block_size, self.device, model.dtype)
+        self._kv = KVCache.allocate(model.config, num_blocks, BLOCK_SIZE, self.device, model.dtype)
         self._backend = SDPABackend()
         self._schedule = model.flow_schedule(flow_steps)
 
