@@ -18,7 +18,6 @@ from realtime_tts.errors import (
     RecordingSilent,
     RecordingTooQuiet,
     RecordingTooShort,
-    RecordingUnsuitable,
     RecordingWithoutSpeech,
 )
 
@@ -84,9 +83,7 @@ def check(report: RecordingReport, field: str) -> list[RecordingWarning]:
     Raises:
         RecordingUnsuitable: it is not suitable; `field` names it.
     """
-    refusal = _refusal(report, field)
-    if refusal is not None:
-        raise refusal
+    _refuse(report, field)
     speech_dbfs = report.speech_dbfs or 0.0
     above_db = math.inf if report.noise_dbfs is None else speech_dbfs - report.noise_dbfs
     faults = {
@@ -102,18 +99,17 @@ def check(report: RecordingReport, field: str) -> list[RecordingWarning]:
     return [RecordingWarning(code, message) for code, (applies, message) in faults.items() if applies]
 
 
-def _refusal(report: RecordingReport, field: str) -> RecordingUnsuitable | None:
+def _refuse(report: RecordingReport, field: str) -> None:
     if report.duration_s < MIN_DURATION_S:
         message = f"the recording lasts {report.duration_s:.1f} s; a voice needs {MIN_DURATION_S:g} s or more"
-        return RecordingTooShort(message, field=field)
+        raise RecordingTooShort(message, field=field)
     if report.peak_dbfs < SILENT_DBFS:
-        return RecordingSilent("the recording is silent", field=field)
+        raise RecordingSilent("the recording is silent", field=field)
     if report.speech_s < MIN_SPEECH_S or report.speech_dbfs is None:
         message = f"there are {report.speech_s:.1f} s of speech in the recording; a voice needs {MIN_SPEECH_S:g} s"
-        return RecordingWithoutSpeech(message, field=field)
+        raise RecordingWithoutSpeech(message, field=field)
     if report.speech_dbfs < TOO_QUIET_DBFS:
-        return RecordingTooQuiet(f"the speech is too quiet ({report.speech_dbfs:.0f} dBFS)", field=field)
+        raise RecordingTooQuiet(f"the speech is too quiet ({report.speech_dbfs:.0f} dBFS)", field=field)
     if report.clipped_share > TOO_CLIPPED:
         message = f"{report.clipped_share:.0%} of the samples are clipped: it was recorded too loud"
-        return RecordingClipped(message, field=field)
-    return None
+        raise RecordingClipped(message, field=field)
