@@ -79,10 +79,10 @@ def load_model(
         model = VoxCPM(config)
     vae = model.vae
     del model.vae
-    _assign(model, to_model(read_model_weights(path), model, parse_dtype(dtype)))
+    model.load_state_dict(to_model(read_model_weights(path), model, parse_dtype(dtype)), assign=True)
     vae_weights = read_vae_weights(path)
     check_rate_boundaries(vae_weights.pop(RATE_BOUNDARIES, None), config.vae.rate_boundaries_hz)
-    _assign(vae, to_model(vae_weights, vae, torch.float32))
+    vae.load_state_dict(to_model(vae_weights, vae, torch.float32), assign=True)
     model.vae = vae
     model = model.requires_grad_(False).eval().to(device)
     if device.type == "cpu":
@@ -101,10 +101,6 @@ class Uninitialised(TorchFunctionMode):
         if getattr(func, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)
-
-
-def _assign(module: nn.Module, state: dict[str, torch.Tensor]) -> None:
-    module.load_state_dict(state, strict=True, assign=True)
 
 
 def _store_by_columns(model: nn.Module) -> None:

@@ -69,8 +69,7 @@ class VoxCPM(nn.Module):
 
     def embed_text(self, token_ids: Tensor) -> Tensor:
         """Return embeddings of token_ids [...] int64 → [..., hidden]."""
-        if self.base_lm.embed_tokens is None:
-            raise AssertionError("the base LM has a vocabulary")
+        assert self.base_lm.embed_tokens is not None, "the base LM has a vocabulary"
         embedded = self.base_lm.embed_tokens(token_ids)
         scale = self.config.embedding_scale
         return embedded if scale == 1.0 else embedded * scale
