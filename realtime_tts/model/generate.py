@@ -11,7 +11,6 @@ from collections.abc import Callable
 from collections.abc import Sequence as AnySequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -149,13 +148,10 @@ def generate(
 
 
 @torch.inference_mode()
-def decode(model: VoxCPM, patches: Patches, context: Patches | None = None) -> Tensor:
+def decode(model: VoxCPM, patches: Patches) -> Tensor:
     """Return audio: patches [n, patch_size, latent_dim] → [samples] float32 in −1…1 on the CPU.
 
-    `context` (a prompt's last patches) is decoded first and its audio dropped. The decoder is causal: decoding patch by
-    patch, as in serving, differs only by rounding.
+    The decoder is causal: decoding patch by patch, as in serving, differs only by rounding.
     """
     device = next(model.vae.parameters()).device
-    before = patches[:0] if context is None else context
-    frames = torch.from_numpy(np.concatenate((before, patches))).flatten(0, 1)
-    return model.vae.decode(frames[None].to(device))[0, len(before) * model.config.patch_samples :].cpu()
+    return model.vae.decode(torch.from_numpy(patches).flatten(0, 1)[None].to(device))[0].cpu()

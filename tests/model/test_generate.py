@@ -77,10 +77,10 @@ def streamed(model: VoxCPM, patches: np.ndarray, context: np.ndarray) -> torch.T
     return torch.cat(parts)[len(context) * model.config.patch_samples :]
 
 
-def test_audio_continues_from_its_context_whole_and_patch_by_patch(model):
+def test_audio_patch_by_patch_is_the_whole_audio_and_continues_from_a_context(model):
     patches = torch.randn(7, model.config.patch_size, model.config.latent_dim).numpy()
     whole = decode(model, patches)
     assert whole.shape == (7 * model.config.patch_samples,)
     torch.testing.assert_close(streamed(model, patches, patches[:0]), whole, atol=1e-5, rtol=0)
-    for rest in (decode(model, patches[4:], patches[:4]), streamed(model, patches[4:], patches[:4])):
-        torch.testing.assert_close(rest, whole[-len(rest) :], atol=1e-5, rtol=0)
+    rest = streamed(model, patches[4:], patches[:4])
+    torch.testing.assert_close(rest, whole[-len(rest) :], atol=1e-5, rtol=0)
