@@ -1,6 +1,6 @@
 """MiniCPM transformer stack: pre-norm layers, LongRoPE, grouped-query attention, SwiGLU.
 
-Query, key and value weights are one matrix, gate and up weights another; `checkpoint` maps them to upstream's names.
+Query, key and value weights are one matrix, gate and up weights another; `weights` maps them to upstream's names.
 """
 
 from __future__ import annotations

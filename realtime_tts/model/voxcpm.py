@@ -1,7 +1,7 @@
 """VoxCPM: text and audio positions → hidden states → patches of latents. One class for three generations.
 
-A serving step is `embed` → `lm_forward` → `stop_flags`, `condition` → `flow` → `vae.decode_stream`. Sequences are flat
-and ragged; no state is kept between calls.
+A step is `embed` → `base_forward` → `residual_forward` → `stop_flags`, `condition` → `flow` → `vae.decode_stream`.
+Sequences are flat and ragged; no state is kept between calls.
 """
 
 from __future__ import annotations
