@@ -1,40 +1,30 @@
-"""Fields of a dataclass from a parsed JSON object. Pure."""
+"""Dataclasses from parsed JSON. Pure."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+import json
+from collections.abc import Callable
+from typing import TypeVar
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "bool": (bool,),
-    "str": (str,),
-    "int": (int,),
-    "float": (int, float),
-    "str | None": (str, type(None)),
-    "float | None": (int, float, type(None)),
-    "tuple[str, ...]": (list, tuple),
-}
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+# For `pydantic.with_config`: values have the declared types and numbers are finite; unknown keys are errors.
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+T = TypeVar("T")
 
 
-def typed_fields(cls: type, raw: object, fail: Callable[[str, str], Exception]) -> dict[str, Any]:
-    """Return a copy of `raw`, checked for known keys and for scalars and lists of strings of their declared type.
+def from_json(cls: type[T], raw: object, fail: Callable[[str, str], Exception]) -> T:
+    """Return an instance of a dataclass with the fields of `raw`, checked as its annotations and `with_config` say.
 
     Raises:
-        fail(key, problem): a key is unknown or its value has another type; key "": `raw` is no object.
+        fail(field, problem): `raw` is not an object (field ""), a key is unknown or missing, or a value is invalid.
     """
-    if not isinstance(raw, Mapping):
-        raise fail("", "not an object")
-    declared = {field.name: str(field.type) for field in dataclasses.fields(cls)}
-    fields: dict[str, Any] = {}
-    for key, value in raw.items():
-        if key not in declared:
-            raise fail(str(key)[:64], f"unknown key {str(key)[:64]!r}")
-        kind, types = declared[key], _TYPES.get(declared[key])
-        is_wrong = types and (not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"))
-        is_list = types == (list, tuple)
-        if is_wrong or (is_list and not all(isinstance(item, str) for item in value)):
-            wanted = "a list of strings" if is_list else kind
-            raise fail(key, f"{key} must be {wanted}, not {type(value).__name__}")
-        fields[key] = tuple(value) if is_list else float(value) if kind == "float" else value
-    return fields
+    try:
+        return TypeAdapter(cls).validate_json(json.dumps(raw))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part)[:64] for part in first["loc"])
+        if first["type"] == "unexpected_keyword_argument":
+            raise fail(field, f"unknown key {field!r}") from error
+        problem = first["msg"].replace("Input should", "must").replace("Field required", "is missing")
+        raise fail(field, f"{field or 'the whole'} {problem}") from error

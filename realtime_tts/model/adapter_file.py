@@ -9,16 +9,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import PositiveInt, with_config
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from realtime_tts.contract.json_fields import typed_fields
+from realtime_tts.contract.json_fields import STRICT, from_json
 from realtime_tts.errors import AdapterError, AdapterNotFound
 from realtime_tts.model.adapted import (
     ATTENTION,
@@ -38,6 +38,7 @@ _MAX_CONFIG_BYTES = 64 * 1024
 _FLOATS = ("F32", "F16", "BF16", "F64")
 
 
+@with_config(STRICT)
 @dataclasses.dataclass(frozen=True, slots=True)
 class AdapterConfig:
     """The object `lora_config` of lora_config.json, under the reference's names. Only training uses dropout."""
@@ -45,7 +46,7 @@ class AdapterConfig:
     enable_lm: bool = False
     enable_dit: bool = False
     enable_proj: bool = False
-    r: int = 8
+    r: PositiveInt = 8
     alpha: float = 16.0
     dropout: float = 0.0
     target_modules_lm: tuple[str, ...] = ATTENTION
@@ -113,24 +114,12 @@ def read_adapter_config(directory: Path) -> AdapterConfig:
     fields = raw.get("lora_config") if isinstance(raw, dict) else None
     if not isinstance(fields, dict):
         raise AdapterError(f"{CONFIG_FILE} has no object lora_config", field="lora_config")
-    return _parse_config(fields)
-
-
-def _parse_config(fields: Mapping[str, object]) -> AdapterConfig:
-    def fail(key: str, problem: str) -> AdapterError:
-        return AdapterError(f"{CONFIG_FILE}: {problem}", field=key)
-
-    config = AdapterConfig(**typed_fields(AdapterConfig, fields, fail))
-    rules = {
-        "r must be positive": config.r > 0,
-        "alpha must be finite": math.isfinite(config.alpha),
-        "one of enable_lm, enable_dit and enable_proj must be true": any(
-            (config.enable_lm, config.enable_dit, config.enable_proj)
-        ),
-    }
-    for rule, holds in rules.items():
-        if not holds:
-            raise AdapterError(f"{CONFIG_FILE}: {rule}", field=rule.split()[0])
+    config = from_json(
+        AdapterConfig, fields, lambda field, problem: AdapterError(f"{CONFIG_FILE}: {problem}", field=field)
+    )
+    if not (config.enable_lm or config.enable_dit or config.enable_proj):
+        message = f"{CONFIG_FILE}: one of enable_lm, enable_dit and enable_proj must be true"
+        raise AdapterError(message, field="enable_lm")
     return config
 
 

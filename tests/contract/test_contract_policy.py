@@ -43,7 +43,7 @@ def test_it_survives_the_trip_as_a_plain_map():
 @pytest.mark.parametrize(
     ("raw", "named"),
     [
-        ([], "not an object"),
+        ([], "must be an object"),
         ({"steps": 3}, "'steps'"),
         ({"default_steps": "6"}, "default_steps"),
         ({"default_steps": True}, "default_steps"),
@@ -61,16 +61,16 @@ def test_it_survives_the_trip_as_a_plain_map():
         ({"max_patches_per_char": 0}, "max_patches_per_char"),
         ({"default_voice": "eve"}, "default_voice"),
         ({"text_head": 3}, "text_head"),
-        ({"text_head": {"layer": 3}}, "text_head"),
+        ({"text_head": {"layer": 3}}, "text_head.head is missing"),
         ({"text_head": {"layer": 3, "head": -1}}, "text_head"),
         ({"text_head": {"layer": 3, "head": 1.0}}, "head"),
         ({"text_head": {"layer": 3, "head": 1, "lag_ms": float("nan")}}, "lag_ms"),
         ({"text_head": {"layer": 3, "head": 1, "reach": 0.0}}, "reach"),
         ({"text_head": {"layer": 3, "head": 1, "reach": 1.01}}, "reach"),
         ({"text_head": {"layer": 3, "head": 1, "reach": float("nan")}}, "reach"),
-        ({"text_head": {"layer": 3, "head": 1, "tail": 2}}, "'tail'"),
+        ({"text_head": {"layer": 3, "head": 1, "tail": 2}}, "unknown key 'text_head.tail'"),
         ({"voices": []}, "voices"),
-        ({"voices": {"a": {"prefix": "<a>"}}}, "'prefix'"),
+        ({"voices": {"a": {"prefix": "<a>"}}}, "unknown key 'voices.a.prefix'"),
         ({"voices": {"a": "<a>"}}, "voices"),
     ],
 )
