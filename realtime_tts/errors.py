@@ -1,55 +1,59 @@
 """Hierarchy of all errors that realtime-tts raises deliberately.
 
 RealtimeTTSError
-├── InvalidRequest                 the caller can correct it
-│   ├── InvalidMessage             not JSON, not an object, an unknown type, a field of the wrong shape
+├── InvalidRequest
+│   ├── InvalidMessage
 │   ├── VoiceNotFound
 │   ├── ModelNotFound
-│   ├── ConsentNotFound            a speaker's recorded consent
-│   ├── DictionaryNotFound         a stored pronunciation dictionary
-│   ├── VoiceExists                the name is taken by another voice
+│   ├── ConsentNotFound
+│   ├── DictionaryNotFound
+│   ├── VoiceExists
 │   ├── AdapterNotFound
-│   ├── AdapterExists              one of this name is loaded
-│   ├── AdapterError               an adapter's files that are incomplete, damaged or of another model
+│   ├── AdapterExists
+│   ├── AdapterError
 │   ├── TextTooLong
-│   ├── RequestTooLarge            would not fit into the KV cache even alone
+│   ├── RequestTooLarge
 │   ├── UnsupportedAudioFormat
 │   ├── UnsupportedLanguage
-│   ├── BadLexicon                 an entry of a pronunciation lexicon that cannot be used
-│   ├── BadSSML                    markup that is malformed or has invalid values
-│   ├── ContextClosed              text after `end` or after the context's terminal event
-│   ├── AudioDecodeError           a reference or prompt recording that cannot be decoded
-│   │   └── RecordingUnsuitable    … or has no usable speech: TooShort, Silent, TooQuiet, Clipped, WithoutSpeech
-│   └── ConfigError                a flag, environment variable or config file entry
+│   ├── BadLexicon
+│   ├── BadSSML
+│   ├── ContextClosed
+│   ├── AudioDecodeError
+│   │   └── RecordingUnsuitable
+│   └── ConfigError
 ├── Unauthorized
-├── Forbidden                      an origin that is not allowed
-├── SessionNotFound                nothing to resume
-│   └── ResumeGap                  resumed too late: messages that the client lacks are gone
-├── LimitExceeded                  a quota of this key or session
+├── Forbidden
+├── SessionNotFound
+│   └── ResumeGap
+├── LimitExceeded
 │   ├── TooManyContexts
 │   ├── TooManySessions
 │   ├── TooManyVoices
 │   ├── TooManyAdapters
-│   ├── RateLimited                more characters than a key may have in a minute
-│   └── TooManyErrors              the socket is closed after it
-├── SlowConsumer                   the peer reads more slowly than real time
+│   ├── RateLimited
+│   └── TooManyErrors
+├── SlowConsumer
 ├── Overloaded
-├── Draining                       the server is shutting down
-├── CheckpointError                a model directory that is incomplete, damaged or of another architecture
+├── Draining
+├── CheckpointError
 ├── EngineError
 │   ├── EngineStartError
-│   ├── EngineClosed               used after `close`, or closed while it was speaking
-│   ├── EngineLost                 the worker died or hung; its requests can be sent again
+│   ├── EngineClosed
+│   ├── EngineLost
 │   ├── EngineOutOfMemory
-│   └── NumericalError             NaN or infinity in one stream
-├── WireError                      a damaged frame between gateway and worker
+│   └── NumericalError
+├── WireError
 └── InternalError
 
-Each class has a stable `code` for clients, an HTTP status, and `retryable`: whether a retry can succeed. `field` names
-the input at fault, if there is one.
+Each class has a stable `code` for clients, made from its name, an HTTP status, and `retryable`: whether a retry can
+succeed. `field` names the input at fault, if there is one.
 """
 
 from __future__ import annotations
+
+import re
+
+ERROR_CLASSES: dict[str, type[RealtimeTTSError]] = {}  # by `code`
 
 
 class RealtimeTTSError(Exception):
@@ -72,147 +76,178 @@ class RealtimeTTSError(Exception):
         self.message = message
         self.field = field
 
+    def __init_subclass__(cls) -> None:
+        """Make the code from the name of the class: that of `VoiceNotFound` is ``voice_not_found``."""
+        cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
+        ERROR_CLASSES[cls.code] = cls
+
 
 class InvalidRequest(RealtimeTTSError):
-    code, http_status = "invalid_request", 400
+    """Error that the caller can correct."""
+
+    http_status = 400
 
 
 class InvalidMessage(InvalidRequest):
-    code = "invalid_message"
+    """Not JSON, not an object, an unknown type, or a field of the wrong shape."""
 
 
 class VoiceNotFound(InvalidRequest):
-    code, http_status = "voice_not_found", 404
+    http_status = 404
 
 
 class ConsentNotFound(InvalidRequest):
-    code, http_status = "consent_not_found", 404
+    """No recorded consent of a speaker has this id."""
+
+    http_status = 404
 
 
 class DictionaryNotFound(InvalidRequest):
-    code, http_status = "dictionary_not_found", 404
+    """No stored pronunciation dictionary has this id."""
+
+    http_status = 404
 
 
 class ModelNotFound(InvalidRequest):
-    code, http_status = "model_not_found", 404
+    http_status = 404
 
 
 class VoiceExists(InvalidRequest):
-    code, http_status = "voice_exists", 409
+    """Another voice has this name."""
+
+    http_status = 409
 
 
 class AdapterNotFound(InvalidRequest):
-    code, http_status = "adapter_not_found", 404
+    http_status = 404
 
 
 class AdapterExists(InvalidRequest):
-    code, http_status = "adapter_exists", 409
+    """An adapter of this name is loaded."""
+
+    http_status = 409
 
 
 class AdapterError(InvalidRequest):
-    code, http_status = "adapter_error", 422
+    """The files of an adapter are incomplete, damaged or of another model."""
+
+    http_status = 422
 
 
 class TextTooLong(InvalidRequest):
-    code, http_status = "text_too_long", 413
+    http_status = 413
 
 
 class RequestTooLarge(InvalidRequest):
-    code, http_status = "request_too_large", 413
+    """Request that would not fit into the KV cache even alone."""
+
+    http_status = 413
 
 
 class UnsupportedAudioFormat(InvalidRequest):
-    code = "unsupported_audio_format"
+    """No stream can have this audio format."""
 
 
 class UnsupportedLanguage(InvalidRequest):
-    code = "unsupported_language"
+    """The model does not support this language."""
 
 
 class BadLexicon(InvalidRequest):
-    code = "bad_lexicon"
+    """An entry of a pronunciation lexicon cannot be used."""
 
 
 class BadSSML(InvalidRequest):
-    code = "bad_ssml"
+    """The markup is malformed or has invalid values."""
 
 
 class ContextClosed(InvalidRequest):
-    code, http_status = "context_closed", 409
+    """Text after `end` or after the context's terminal event."""
+
+    http_status = 409
 
 
 class AudioDecodeError(InvalidRequest):
-    code = "audio_decode_error"
+    """A reference or prompt recording cannot be decoded."""
 
 
 class RecordingUnsuitable(AudioDecodeError):
-    code, http_status = "recording_unsuitable", 422
+    """A reference or prompt recording has no usable speech."""
+
+    http_status = 422
 
 
 class RecordingTooShort(RecordingUnsuitable):
-    code = "recording_too_short"
+    """Too little speech."""
 
 
 class RecordingSilent(RecordingUnsuitable):
-    code = "recording_silent"
+    """No sound."""
 
 
 class RecordingTooQuiet(RecordingUnsuitable):
-    code = "recording_too_quiet"
+    """Too low a level."""
 
 
 class RecordingClipped(RecordingUnsuitable):
-    code = "recording_clipped"
+    """Too many samples at full scale."""
 
 
 class RecordingWithoutSpeech(RecordingUnsuitable):
-    code = "recording_without_speech"
+    """Sound, but no speech."""
 
 
 class ConfigError(InvalidRequest):
-    code = "config_error"
+    """Invalid flag, environment variable or entry of the config file."""
 
 
 class Unauthorized(RealtimeTTSError):
-    code, http_status = "unauthorized", 401
+    http_status = 401
 
 
 class Forbidden(RealtimeTTSError):
-    code, http_status = "forbidden", 403
+    """Origin that is not allowed."""
+
+    http_status = 403
 
 
 class SessionNotFound(RealtimeTTSError):
-    code, http_status = "session_not_found", 404
+    """There is no session to resume."""
+
+    http_status = 404
 
 
 class ResumeGap(SessionNotFound):
-    code, http_status, retryable = "resume_gap", 410, True
+    """Resumed too late: messages that the client lacks are gone."""
+
+    http_status, retryable = 410, True
 
 
 class LimitExceeded(RealtimeTTSError):
-    code, http_status = "limit_exceeded", 429
+    """Quota of a key or a session."""
+
+    http_status = 429
 
 
 class TooManyContexts(LimitExceeded):
-    code = "too_many_contexts"
+    """Too many unfinished contexts in a session."""
 
 
 class TooManySessions(LimitExceeded):
-    code, retryable = "too_many_sessions", True
+    retryable = True
 
 
 class TooManyVoices(LimitExceeded):
-    code, http_status = "too_many_voices", 409
+    http_status = 409
 
 
 class TooManyAdapters(LimitExceeded):
-    code, http_status = "too_many_adapters", 409
+    http_status = 409
 
 
 class RateLimited(LimitExceeded):
     """Error of the character limit. `retry_after_s`: seconds until the same request can pass."""
 
-    code, retryable = "rate_limited", True
+    retryable = True
 
     def __init__(self, message: str, *, field: str | None = None, retry_after_s: float = 1.0) -> None:
         super().__init__(message, field=field)
@@ -220,68 +255,63 @@ class RateLimited(LimitExceeded):
 
 
 class TooManyErrors(LimitExceeded):
-    code = "too_many_errors"
+    """Too many invalid messages in a row; the socket is closed after it."""
 
 
 class SlowConsumer(RealtimeTTSError):
-    code, http_status = "slow_consumer", 408
+    """The client reads more slowly than real time."""
+
+    http_status = 408
 
 
 class Overloaded(RealtimeTTSError):
-    code, http_status, retryable, retry_after_s = "overloaded", 503, True, 1.0
+    http_status, retryable, retry_after_s = 503, True, 1.0
 
 
 class Draining(RealtimeTTSError):
-    code, http_status, retryable = "draining", 503, True
+    """The server is shutting down."""
+
+    http_status, retryable = 503, True
 
 
 class CheckpointError(RealtimeTTSError):
-    code = "checkpoint_error"
+    """A model directory is incomplete, damaged or of another architecture."""
 
 
 class EngineError(RealtimeTTSError):
-    code = "engine_error"
+    """Failure of an engine or its worker."""
 
 
 class EngineStartError(EngineError):
-    code = "engine_start_error"
+    """The model could not be loaded or warmed up."""
 
 
 class EngineClosed(EngineError):
-    code = "engine_closed"
+    """Use after `close`, or speech that `close` ended."""
 
 
 class EngineLost(EngineError):
-    code, http_status, retryable = "engine_lost", 503, True
+    """The worker died or hung; its requests can be sent again."""
+
+    http_status, retryable = 503, True
 
 
 class EngineOutOfMemory(EngineError):
-    code, http_status, retryable = "engine_out_of_memory", 503, True
+    http_status, retryable = 503, True
 
 
 class NumericalError(EngineError):
-    code = "numerical_error"
+    """NaN or infinity in one stream."""
 
 
 class WireError(RealtimeTTSError):
-    code = "wire_error"
+    """Damaged frame between gateway and worker."""
 
 
 class InternalError(RealtimeTTSError):
-    code = "internal_error"
-
-
-def error_classes() -> dict[str, type[RealtimeTTSError]]:
-    """Return all error classes by `code`; a subclass has precedence over a parent with the same code."""
-    found: dict[str, type[RealtimeTTSError]] = {}
-    pending: list[type[RealtimeTTSError]] = [RealtimeTTSError]
-    while pending:
-        cls = pending.pop(0)
-        found[cls.code] = cls
-        pending.extend(cls.__subclasses__())
-    return found
+    """Fault of the server."""
 
 
 def error_from_code(code: str, message: str) -> RealtimeTTSError:
     """Return an error that was received from another process; an unknown code becomes `InternalError`."""
-    return error_classes().get(code, InternalError)(message)
+    return ERROR_CLASSES.get(code, InternalError)(message)

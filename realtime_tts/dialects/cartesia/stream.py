@@ -16,7 +16,7 @@ from realtime_tts.dialects.cartesia import events
 from realtime_tts.dialects.cartesia.events import WordTimes
 from realtime_tts.dialects.cartesia.requests import Input
 from realtime_tts.dialects.json_input import Body, load_object, required
-from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, error_classes
+from realtime_tts.errors import ERROR_CLASSES, InvalidMessage, InvalidRequest, RealtimeTTSError
 from realtime_tts.session import messages
 
 _MAX_ID_CHARS = 128
@@ -151,5 +151,5 @@ class CartesiaDialect(Dialect):
         if context_id is not None:
             self._contexts.pop(context_id, None)
             self._end(context_id)
-        status = error_classes().get(code, RealtimeTTSError).http_status
+        status = ERROR_CLASSES.get(code, RealtimeTTSError).http_status
         return [events.error(context_id, code, status, text, self._request_id)]
