@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from pathlib import Path
 from typing import Any
 
-from realtime_tts.api.request import SpeechArguments, speech_arguments, taking
+from realtime_tts.api.request import SpeechArguments, taking
 from realtime_tts.api.timed import Chunk, TimedChunk, samples_of, with_words
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
@@ -165,7 +165,7 @@ class AsyncTTS:
         self._check_open()
         self._voices.remove(name)
 
-    @taking(speech_arguments)
+    @taking(SpeechArguments)
     async def generate(self, request: SpeechArguments) -> AsyncGenerator[Chunk, None]:
         """Speak a text, or a stream of pieces of one (an LLM's deltas) while it is being written.
 
@@ -193,7 +193,7 @@ class AsyncTTS:
                 if not piece.done:
                     yield samples_of(piece)
 
-    @taking(speech_arguments)
+    @taking(SpeechArguments)
     async def generate_timed(self, request: SpeechArguments) -> AsyncGenerator[TimedChunk, None]:
         """Speak like `generate`, with the times of the words: for subtitles, or to know what was heard at a barge-in.
 

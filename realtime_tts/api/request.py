@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar, Unpack
 
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
@@ -18,43 +17,36 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class SpeechArguments:
-    """One text and how to speak it."""
+    """One text and how to speak it: the arguments of `AsyncTTS.generate`, which documents them."""
 
-    text: TextLike
-    voice: str | None
-    recordings: VoiceRecordings
-    params: SpeechParams
-    max_length_s: float | None
-    on_skipped: Callable[[Sequence[tuple[int, int]]], None] | None
-
-
-def speech_arguments(
-    text: TextLike,
-    *,
-    voice: str | None = None,
-    reference_audio: RecordingLike | None = None,
-    prompt_audio: RecordingLike | None = None,
-    prompt_text: str | None = None,
-    max_length_s: float | None = None,
-    on_skipped: Callable[[Sequence[tuple[int, int]]], None] | None = None,
-    **params: Unpack[SpeechParams],
-) -> SpeechArguments:
-    """Return the arguments of `AsyncTTS.generate`, which documents them, as one object."""
-    recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
-    return SpeechArguments(text, voice, recordings, given(**{"seed": 0, **params}), max_length_s, on_skipped)
+    def __init__(
+        self,
+        text: TextLike,
+        *,
+        voice: str | None = None,
+        reference_audio: RecordingLike | None = None,
+        prompt_audio: RecordingLike | None = None,
+        prompt_text: str | None = None,
+        max_length_s: float | None = None,
+        on_skipped: Callable[[Sequence[tuple[int, int]]], None] | None = None,
+        **params: Unpack[SpeechParams],
+    ) -> None:
+        self.text, self.voice = text, voice
+        self.recordings = VoiceRecordings(reference_audio, prompt_audio, prompt_text)
+        self.params = given(**{"seed": 0, **params})
+        self.max_length_s, self.on_skipped = max_length_s, on_skipped
 
 
 def _with_params() -> inspect.Signature:
-    """Return the signature of `speech_arguments` with the speech parameters by name."""
-    own = inspect.signature(speech_arguments)
+    """Return the signature of `SpeechArguments` with the speech parameters by name."""
+    own = inspect.signature(SpeechArguments)
     named = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
     named += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in SPEECH_PARAMS]
     return own.replace(parameters=named)
 
 
-speech_arguments.__signature__ = _with_params()  # type: ignore[attr-defined]
+SpeechArguments.__signature__ = _with_params()  # type: ignore[attr-defined]
 
 
 def taking(make: Callable[P, R]) -> Callable[[Callable[[S, R], T]], Callable[Concatenate[S, P], T]]:

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from realtime_tts.api.request import speech_arguments
+from realtime_tts.api.request import SpeechArguments
 from realtime_tts.cli.options import speech_options
 from realtime_tts.contract import frames
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParam, given, with_defaults
@@ -54,7 +54,7 @@ def test_a_new_parameter_is_one_entry() -> None:
     listed: Any = Catalogue(READY, defaults, 100, "off").models()
     assert listed["data"][0]["params"]["breath"] == {"min": 0.0, "max": 2.0, "default": 0.5}
     arguments: Any = {"breath": 2.0}
-    assert speech_arguments("Hi.", **arguments).params == {"seed": 0, "breath": 2.0}
+    assert SpeechArguments("Hi.", **arguments).params == {"seed": 0, "breath": 2.0}
 
     @click.command()
     @speech_options
@@ -76,7 +76,7 @@ def test_unset_values_are_left_out_and_unknown_names_refused() -> None:
     assert given(speed=None, seed=0) == {"seed": 0}
     assert with_defaults(given(speed=2.0)) == {"speed": 2.0, "volume": 1.0, "text_type": "auto"}
     with pytest.raises(TypeError, match="pitch"):
-        speech_arguments("Hi.", pitch=2)  # type: ignore[call-arg]
+        SpeechArguments("Hi.", pitch=2)  # type: ignore[call-arg]
 
 
 def test_the_documentation_has_the_table() -> None:
