@@ -7,6 +7,8 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from realtime_tts.config import ENV_PREFIX, Setting, Settings, build, settings_table
 from realtime_tts.errors import ConfigError
 
@@ -14,7 +16,6 @@ from realtime_tts.errors import ConfigError
 OTHER_ENV_NAMES = frozenset({"CONFIG", "API_KEY", "URL"})
 # Upper bound of settings without their own: larger integers and times would overflow where they are used.
 _MAX_NUMBER = 1e12
-_TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
 def load_settings(
@@ -81,12 +82,14 @@ def _suggestion(name: str, table: Mapping[str, Setting]) -> str:
 
 
 def _convert(row: Setting, raw: Any, source: str) -> Any:
-    parse, kind = _TYPES[row.type]
     try:
-        value = parse(raw)
-    except (TypeError, ValueError, KeyError, OverflowError) as error:
-        raise ConfigError(f"{source}: {raw!r} is not {kind}", field=row.name) from error
-    if row.choices and not set(value if isinstance(value, tuple) else (value,)) <= set(row.choices):
+        if isinstance(raw, bool) and row.type is not bool:
+            raise TypeError
+        prepared = _PREPARED[row.type](raw) if row.type in _PREPARED else raw
+        value = TypeAdapter(row.type).validate_python(prepared)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{source}: {raw!r} is not {_NAMES[row.type]}", field=row.name) from error
+    if row.choices and value not in row.choices:
         raise ConfigError(f"{source}: {raw!r} is none of {', '.join(row.choices)}", field=row.name)
     # Comparisons with NaN are false, so the valid case is tested.
     if row.minimum is not None and not value >= row.minimum:
@@ -97,58 +100,35 @@ def _convert(row: Setting, raw: Any, source: str) -> Any:
     return value
 
 
-def _parse_str(raw: Any) -> str:
-    if not isinstance(raw, str):
-        raise TypeError
-    return raw
-
-
-def _parse_int(raw: Any) -> int:
-    if isinstance(raw, bool) or not isinstance(raw, int | str):
-        raise TypeError
-    return int(raw)
-
-
-def _parse_float(raw: Any) -> float:
-    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
-        raise TypeError
-    return float(raw)
-
-
-def _parse_bool(raw: Any) -> bool:
-    if isinstance(raw, bool):
-        return raw
-    lowered = _parse_str(raw).strip().lower()
-    if lowered not in _TRUE | _FALSE:
-        raise ValueError
-    return lowered in _TRUE
-
-
-def _parse_strings(raw: Any) -> tuple[str, ...]:
-    """Parse a list of strings, or one string with commas."""
-    items = raw.split(",") if isinstance(raw, str) else [part for item in raw for part in _parse_str(item).split(",")]
+def _strings(raw: Any) -> tuple[str, ...]:
+    """Split a string, or each of several, at commas. Raises TypeError for other values."""
+    items = (raw if isinstance(raw, str) else ",".join(raw)).split(",")
     return tuple(stripped for item in items if (stripped := item.strip()))
 
 
-def _parse_pairs(raw: Any) -> tuple[tuple[str, str], ...]:
-    """Parse a table of strings, or strings ``name=value``. Raises ValueError for a repeated name."""
+def _pairs(raw: Any) -> tuple[tuple[Any, Any], ...]:
+    """Return the entries of a table, or of strings ``name=value``. Raises ValueError for a repeated name."""
     if isinstance(raw, dict):
-        pairs = [(name, _parse_str(value)) for name, value in raw.items()]
+        pairs = tuple(raw.items())
     elif isinstance(raw, tuple) and all(isinstance(item, tuple) for item in raw):
-        pairs = [(_parse_str(name), _parse_str(value)) for name, value in raw]
+        pairs = raw
     else:
-        pairs = [(name.strip(), value.strip()) for name, value in (item.split("=") for item in _parse_strings(raw))]
+        pairs = tuple((name.strip(), value.strip()) for name, value in (item.split("=") for item in _strings(raw)))
     if not all(name and value for name, value in pairs) or len(dict(pairs)) < len(pairs):
         raise ValueError
-    return tuple(pairs)
+    return pairs
 
 
-# By type: the parser, and the name of a value.
-_TYPES: dict[Any, tuple[Callable[[Any], Any], str]] = {
-    str: (_parse_str, "text"),
-    int: (_parse_int, "a whole number"),
-    float: (_parse_float, "a number"),
-    bool: (_parse_bool, "true or false"),
-    tuple[str, ...]: (_parse_strings, "a list of text"),
-    tuple[tuple[str, str], ...]: (_parse_pairs, "a table of names"),
+_NAMES: dict[Any, str] = {  # of a value, by type
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    tuple[str, ...]: "a list of text",
+    tuple[tuple[str, str], ...]: "a table of names",
+}
+_PREPARED: dict[Any, Callable[[Any], Any]] = {
+    bool: lambda raw: raw.strip() if isinstance(raw, str) else raw,
+    tuple[str, ...]: _strings,
+    tuple[tuple[str, str], ...]: _pairs,
 }
