@@ -238,14 +238,13 @@ class Setting:
         return "--" + self.name.replace("_", "-")
 
 
-def settings_table(*sections: str) -> Iterator[Setting]:
-    """Yield the settings of the named sections and their subsections, or all, in the order of their definition."""
+def settings_table() -> Iterator[Setting]:
+    """Yield all settings in the order of their definition."""
     for section, cls in _classes(Settings, ""):
-        if not sections or section.split(".")[0] in sections:
-            hints = typing.get_type_hints(cls)
-            for field in dataclasses.fields(cls):
-                if field.metadata:
-                    yield Setting(section, field.name, hints[field.name], field.default, **field.metadata)
+        hints = typing.get_type_hints(cls)
+        for field in dataclasses.fields(cls):
+            if field.metadata:
+                yield Setting(section, field.name, hints[field.name], field.default, **field.metadata)
 
 
 def build(cls: type[T], values: Mapping[str, Any]) -> T:

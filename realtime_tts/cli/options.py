@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
 import click
@@ -31,9 +31,30 @@ def with_options(*options: Option) -> Option:
     return decorate
 
 
-def setting_options(rows: Iterable[Setting], shown: Container[str]) -> Option:
-    """Return a decorator that adds a flag for each setting. Only those in `shown` are listed in ``--help``."""
-    return with_options(*(_option(row, hidden=row.name not in shown) for row in rows))
+def setting_options(shown: Container[str]) -> Option:
+    """Return a decorator that adds a flag for each setting, ``--config``, and ``--help-all``, which lists every flag;
+    ``--help`` lists only the settings in `shown`."""
+    config = click.option(
+        "--config",
+        "config_path",
+        type=FILE,
+        envvar="REALTIME_TTS_CONFIG",
+        show_envvar=True,
+        help="TOML file with the tables [engine] and [server].",
+    )
+    help_all = click.option(
+        "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help="Show every setting."
+    )
+    return with_options(*(_option(row, hidden=row.name not in shown) for row in settings_table()), config, help_all)
+
+
+def _show_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        for other in ctx.command.params:
+            if isinstance(other, click.Option):
+                other.hidden = False
+        click.echo(ctx.get_help())
+        ctx.exit()
 
 
 recording_options = with_options(
@@ -51,23 +72,19 @@ def _option(row: Setting, hidden: bool) -> Option:
     shown_default = ",".join(row.default) if isinstance(row.default, tuple) else row.default
     text = row.help + (f"  [default: {shown_default}]" if shown_default not in ("", False) else "")
     name = f"{row.flag}/--no-{row.flag[2:]}" if row.type is bool else row.flag
-    return click.option(
-        name, row.name, default=None, type=_click_type(row), metavar=_metavar(row), help=text, hidden=hidden
-    )
-
-
-def _click_type(row: Setting) -> object:
-    if row.choices and row.type is str:
-        return click.Choice(row.choices)
     # The loader parses numbers: it checks the bounds and names the source of a value.
-    return bool if row.type is bool else click.UNPROCESSED
+    kind = click.Choice(row.choices) if row.choices else bool if row.type is bool else click.UNPROCESSED
+    metavar = None if row.choices else _METAVARS.get(row.type)
+    return click.option(name, row.name, default=None, type=kind, metavar=metavar, help=text, hidden=hidden)
 
 
-def _metavar(row: Setting) -> str | None:
-    if row.choices and row.type is str:
-        return None
-    names = {str: "TEXT", int: "N", float: "X", bool: None, tuple[str, ...]: "A,B"}
-    return names.get(row.type, "A=B,C=D")
+_METAVARS: dict[object, str] = {
+    str: "TEXT",
+    int: "N",
+    float: "X",
+    tuple[str, ...]: "A,B",
+    tuple[tuple[str, str], ...]: "A=B,C=D",
+}
 
 
 def _param_option(name: str, param: SpeechParam) -> Option:
@@ -103,33 +120,6 @@ def voices_of_model(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [voice for voice in known if voice.startswith(incomplete)]
 
 
-def config_option(command: Command) -> Command:
-    return click.option(
-        "--config",
-        "config_path",
-        type=FILE,
-        envvar="REALTIME_TTS_CONFIG",
-        show_envvar=True,
-        help="TOML file with the tables [engine] and [server].",
-    )(command)
-
-
-def all_settings_option(command: Command) -> Command:
-    """Add ``--help-all``, which lists every flag."""
-
-    def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-        if value:
-            for other in ctx.command.params:
-                if isinstance(other, click.Option):
-                    other.hidden = False
-            click.echo(ctx.get_help())
-            ctx.exit()
-
-    return click.option(
-        "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=show, help="Show every setting."
-    )(command)
-
-
 def read_settings(flags: dict[str, object], config_path: Path | None) -> Settings:
     """Return the settings: flags override the environment, which overrides the file.
 
@@ -141,7 +131,3 @@ def read_settings(flags: dict[str, object], config_path: Path | None) -> Setting
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the config file cannot be read: {error}", field="config") from error
     return load_settings(flags, os.environ, text)
-
-
-ENGINE_ROWS = tuple(settings_table("engine"))
-SERVER_ROWS = tuple(settings_table("server"))

@@ -9,14 +9,7 @@ from pathlib import Path
 
 import click
 
-from realtime_tts.cli.options import (
-    ENGINE_ROWS,
-    SERVER_ROWS,
-    all_settings_option,
-    config_option,
-    read_settings,
-    setting_options,
-)
+from realtime_tts.cli.options import read_settings, setting_options
 
 _SHOWN = (
     "model",
@@ -47,9 +40,7 @@ the workers, one after the other, each when its contexts have ended.
 
 
 @click.command("serve", epilog=_EPILOG)
-@setting_options((*ENGINE_ROWS, *SERVER_ROWS), shown=_SHOWN)
-@config_option
-@all_settings_option
+@setting_options(shown=_SHOWN)
 def command(config_path: Path | None, **flags: object) -> None:
     """Start the server: the playground page, the WebSocket API, health and metrics."""
     settings = read_settings(flags, config_path)

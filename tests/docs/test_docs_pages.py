@@ -73,7 +73,7 @@ def test_the_settings_of_the_deploy_page_exist() -> None:
     section = page[page.index("## Required settings") :]
     rows = re.findall(r"(?m)^\| `(\w+)` \|", section[: section.index("\n## ")])
     assert {"host", "api_key_file", "allowed_origins"} <= set(rows)
-    assert set(rows) <= {row.name for row in settings_table("server")}
+    assert set(rows) <= {row.name for row in settings_table()}
 
 
 def test_the_page_of_settings_is_that_of_their_table() -> None:
