@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import quote
 
 import click
 
-from realtime_tts.cli.remote import DEFAULT_URL, api_key_option, refuse_unused, server_options
+from realtime_tts.cli.remote import DEFAULT_URL, api_key_option, ask, refuse_unused, server_options
 
 _EPILOG = """\b
 Examples:
@@ -29,8 +30,6 @@ def command(context: click.Context, url: str, api_key: str | None, as_json: bool
     if context.invoked_subcommand is not None:
         refuse_unused(context)
         return
-    from realtime_tts.cli.remote import ask
-
     adapters = ask(url, "/v1/adapters", api_key)["adapters"]
     if as_json:
         click.echo(json.dumps(adapters, indent=2))
@@ -46,8 +45,6 @@ def command(context: click.Context, url: str, api_key: str | None, as_json: bool
 @server_options
 def load(name: str, url: str, api_key: str | None) -> None:
     """Load an adapter from the directory that the server was given (--adapters-dir), by the name it has there."""
-    from realtime_tts.cli.remote import ask
-
     adapter = ask(url, "/v1/adapters", api_key, body={"name": name})
     click.echo(f"{adapter['name']} (rank {adapter['rank']}) can be spoken with")
 
@@ -57,8 +54,4 @@ def load(name: str, url: str, api_key: str | None) -> None:
 @server_options
 def unload(name: str, url: str, api_key: str | None) -> None:
     """Unload an adapter; speech that is running with it ends."""
-    from urllib.parse import quote
-
-    from realtime_tts.cli.remote import ask
-
     ask(url, f"/v1/adapters/{quote(name, safe='')}", api_key, method="DELETE")

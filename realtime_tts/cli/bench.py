@@ -8,16 +8,13 @@ import functools
 import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from realtime_tts.cli.options import Option, with_options
 from realtime_tts.contract.location import STARTER_VOICE
 from realtime_tts.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
 
 Plan = TypeVar("Plan")
 

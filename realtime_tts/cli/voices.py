@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import click
 
 from realtime_tts.cli.options import recording_options
-from realtime_tts.cli.remote import api_key_option, refuse_unused, server_options
+from realtime_tts.cli.remote import api_key_option, ask, refuse_unused, server_options
+from realtime_tts.contract.location import check_location
+from realtime_tts.contract.policy import ServingPolicy
+from realtime_tts.errors import ConfigError
 
 _EPILOG = """\b
 Examples:
@@ -30,12 +34,7 @@ def command(context: click.Context, model: str, url: str | None, api_key: str | 
     if context.invoked_subcommand is not None:
         refuse_unused(context)
         return
-    if url:
-        from realtime_tts.cli.remote import ask
-
-        voices = ask(url, "/v1/voices", api_key)["voices"]
-    else:
-        voices = local_voices(model)
+    voices = ask(url, "/v1/voices", api_key)["voices"] if url else local_voices(model)
     if as_json:
         click.echo(json.dumps(voices, indent=2))
         return
@@ -57,8 +56,6 @@ def command(context: click.Context, model: str, url: str | None, api_key: str | 
 @server_options
 def add(name: str, reference: Path | None, prompt: Path | None, url: str, api_key: str | None, **about: object) -> None:
     """Add a voice to a server, from recordings of one speaker (2 to 60 s) or from a description."""
-    from realtime_tts.cli.remote import ask
-
     given = {field: "true" if value is True else str(value) for field, value in about.items() if value}
     files = {part: path for part, path in {"reference": reference, "prompt": prompt}.items() if path is not None}
     voice = ask(url, "/v1/voices", api_key, body={"name": name, **given}, files=files)
@@ -72,10 +69,6 @@ def add(name: str, reference: Path | None, prompt: Path | None, url: str, api_ke
 @server_options
 def delete(name: str, url: str, api_key: str | None) -> None:
     """Delete a voice of a server, by its name or id, with all its stored data."""
-    from urllib.parse import quote
-
-    from realtime_tts.cli.remote import ask
-
     ask(url, f"/v1/voices/{quote(name, safe='')}", api_key, method="DELETE")
 
 
@@ -86,10 +79,6 @@ def local_voices(model: str) -> list[dict[str, object]]:
         ConfigError: the checkpoint is not on this machine.
         CheckpointError: the model is unknown, or its serving.json is damaged.
     """
-    from realtime_tts.contract.location import check_location
-    from realtime_tts.contract.policy import ServingPolicy
-    from realtime_tts.errors import ConfigError
-
     directory = check_location(model)
     if directory is None:
         raise ConfigError(
