@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-import re
 import statistics
 import time
 from pathlib import Path
@@ -35,15 +34,15 @@ from realtime_tts.bench.search import highest_load
 from realtime_tts.bench.server_load import ServerLoad
 from realtime_tts.bench.server_process import RunningServer, running_server
 from realtime_tts.bench.streams import Bar, Heard, gaps
+from realtime_tts.bench.usage import WORKERS, Sample, metrics
 from realtime_tts.contract.cores import usable_cores
 
 STEP = 1.25  # from one load to the next, until one does not hold
 PRECISION = 0.04  # of the search
 NUM_ALONE = 12
 READY_S = 180.0
-_WORKERS = re.compile(r"^realtime_tts_engine_workers_ready ([0-9.]+)$", re.M)
-_ENGINE = re.compile(r"^realtime_tts_engine_(\S+) ([0-9.e+-]+)$", re.M)
-_TIMES = ("gap_seconds_total", "busy_seconds_total")
+_GAP, _BUSY = "realtime_tts_engine_gap_seconds_total", "realtime_tts_engine_busy_seconds_total"
+_STEP = "realtime_tts_engine_step_seconds"
 BUFFERS_MS = (0, 60, 100)
 BEGIN_CHARS, AHEAD_CHARS = 8, 14  # in front of the first two patches, and of later ones: `SchedulerConfig`
 BEGIN_S = 0.32  # two patches
@@ -56,7 +55,7 @@ _COLUMNS += ("generator late ms", "held")
 def wait_for_workers(server: RunningServer, number: int, timeout_s: float) -> None:
     """Block until `number` workers are ready; the server is ready with the first of them."""
     end_s = time.monotonic() + timeout_s
-    while (found := _WORKERS.search(server.get("/metrics"))) is None or float(found[1]) < number:
+    while metrics(server.get).get(WORKERS, 0.0) < number:
         if time.monotonic() > end_s:
             raise SystemExit(f"not all {number} workers are ready after {timeout_s:.0f} s")
         time.sleep(0.1)
@@ -64,12 +63,12 @@ def wait_for_workers(server: RunningServer, number: int, timeout_s: float) -> No
 
 @dataclasses.dataclass(kw_only=True)
 class Trial(LoadResult):
-    """One load. engine: the engine's figures when the load's judged time began and when it was over. ours_ms: time to
-    first packet since its text was written. gaps_ms: of each turn by buffer, the longest that is ours and the text's.
+    """One load. metrics: of the server, when the load's judged time began and when it was over. ours_ms: time to first
+    packet since its text was written. gaps_ms: of each turn by buffer, the longest that is ours and the text's.
     """
 
     offered: float
-    engine: list[dict[str, float]]
+    metrics: list[dict[str, float]]
     ours_ms: Spread
     gaps_ms: dict[int, list[tuple[float, float]]]
     held: bool = False
@@ -92,12 +91,12 @@ def longest_gaps_ms(stream: Heard, buffer_ms: float) -> tuple[float, float]:
     return max(found[False]), max(found[True])
 
 
-def trial_of(result: LoadResult, offered: float, seen: list[str], text_rate: float) -> Trial:
-    """Return a load with the shares of text and engine in its times. seen: as in `Trial.engine`, as text."""
+def trial_of(result: LoadResult, offered: float, samples: list[Sample | None], text_rate: float) -> Trial:
+    """Return a load with the shares of text and engine in its times. samples: of the server."""
     trial = Trial(
         **vars(result),
         offered=offered,
-        engine=[{name: float(value) for name, value in _ENGINE.findall(text)} for text in seen],
+        metrics=[sample.metrics for sample in samples if sample is not None],
         ours_ms=Spread.of([1000 * (each.first_s - written_s(each, 0.0)) for each in result.raw if each.chunks]),
         gaps_ms={ms: [longest_gaps_ms(stream, ms) for stream in result.raw] for ms in BUFFERS_MS},
     )
@@ -114,15 +113,9 @@ def shares(trial: Trial) -> list[list[float]]:
 
 def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, num_clients: int) -> dict[str, Any]:
     """Run loads, rising and falling, and print each; return `alone_ms`, `held` and the loads as `trials`."""
-    seen: list[str] = []  # /metrics, when a load's judged time began and when it was over
-
-    def watch(path: str) -> str:
-        seen.append(server.get(path))
-        return seen[-1]
-
     target = Target(
         server.stream_url,
-        dataclasses.replace(server.watched, get=watch),
+        server.watched,
         num_clients,
         given.words,
         {"audio": {"codec": "opus"}, **({"voice": given.voice} if given.voice else {})},
@@ -136,7 +129,7 @@ def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, 
     def holds(streams: float) -> bool:
         load = OpenLoad(streams / driver.turn_s, driver.turn_s, given.window_s, even=True)
         result = load_result(driver.open_loop(load.arrivals(seed=0)), load, driver.cost)
-        trials.append(trial_of(result, streams, seen[-2:], given.text_rate))
+        trials.append(trial_of(result, streams, driver.samples, given.text_rate))
         tqdm.write(", ".join(map(" ".join, zip(_COLUMNS, row(trials[-1]), strict=True))))
         return trials[-1].held
 
@@ -150,8 +143,8 @@ def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, 
 
 def row(trial: Trial) -> list[str]:
     """Return the cells of `_COLUMNS` for a load."""
-    usage, first, ours, engine = trial.usage, trial.first_audio_ms, trial.ours_ms, trial.engine
-    step_ms = 1000 * engine[-1].get("step_seconds", math.nan) if engine else None
+    usage, first, ours = trial.usage, trial.first_audio_ms, trial.ours_ms
+    step_ms = 1000 * trial.metrics[-1].get(_STEP, math.nan) if trial.metrics else None
     ours_shares, text_shares = shares(trial)
     steps_per_s = 1000 * usage.engine / step_ms if usage.engine and step_ms else None
     return [
@@ -170,9 +163,10 @@ def row(trial: Trial) -> list[str]:
 
 def idle_share(trial: Trial) -> float | None:
     """Return the share of time in which the device was idle although streams waited for it."""
-    if len(trial.engine) < 2 or trial.usage.engine is None:
+    if len(trial.metrics) < 2 or trial.usage.engine is None:
         return None
-    gap_s, busy_s = (trial.engine[1].get(name, 0.0) - trial.engine[0].get(name, 0.0) for name in _TIMES)
+    before, after = trial.metrics
+    gap_s, busy_s = (after.get(name, 0.0) - before.get(name, 0.0) for name in (_GAP, _BUSY))
     return trial.usage.engine * gap_s / busy_s if busy_s > 0 else None
 
 

@@ -16,7 +16,6 @@ import asyncio
 import json
 import math
 import multiprocessing
-import os
 import signal
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from websockets.asyncio.client import connect
 from benchmarks.soak.process import ServerUnderTest
 from realtime_tts.api.tts import TTS
 from realtime_tts.bench.texts import LONG_TEXT
+from realtime_tts.bench.usage import Watched, take_sample, text_getter, usage_between
 
 RATE_HZ, PATCH_SAMPLES, FRAME_S = 48_000, 7_680, 0.02
 CHARS_PER_S = 15.0
@@ -74,20 +74,11 @@ def listen(url: str, codec: str, num_streams: int, seconds: float, num_packets: 
     asyncio.run(all_listeners())
 
 
-def cpu_s(pid: int) -> dict[str, float]:
-    """Processor time of a process with all its threads, of it that of the event loop's thread, and of it all in the
-    kernel."""
-    tick_s = 1 / os.sysconf("SC_CLK_TCK")
-    process, loop = (
-        [int(field) for field in Path(path).read_text().rpartition(")")[2].split()[11:13]]
-        for path in (f"/proc/{pid}/stat", f"/proc/{pid}/task/{pid}/stat")
-    )
-    return {"ms_per_s": sum(process) * tick_s, "loop": sum(loop) * tick_s, "kernel": process[1] * tick_s}
-
-
 async def measure(server: ServerUnderTest, codec: str, given: argparse.Namespace) -> dict[str, float]:
-    """Return, for one codec, the milliseconds of processor time for each second of speech."""
+    """Return, for one codec, the milliseconds of processor time for each second of speech, and the share of the time in
+    which the event loop was busy."""
     await server.start()
+    watched = Watched([server.pid], text_getter(server.stream_url))
     context = multiprocessing.get_context("spawn")
     num_packets = context.Value("q", 0, lock=False)
     duration_s = 2 * (RAMP_S + SETTLE_S + given.seconds)
@@ -96,17 +87,17 @@ async def measure(server: ServerUnderTest, codec: str, given: argparse.Namespace
     try:
         listeners.start()
         await asyncio.sleep(RAMP_S + SETTLE_S + 1.0)  # the process has to start, too
-        before = cpu_s(server.pid), num_packets.value
+        before, num_before = take_sample(watched), num_packets.value
         await asyncio.sleep(given.seconds)
-        after = cpu_s(server.pid), num_packets.value
+        after, num_after = take_sample(watched), num_packets.value
         if not listeners.is_alive():
             raise RuntimeError("the listeners have ended")
     finally:
         if listeners.is_alive():
             listeners.kill()
         await server.end(signal.SIGTERM)
-    audio_s = FRAME_S * (after[1] - before[1])
-    return {"audio_s": audio_s} | {name: 1000 * (after[0][name] - before[0][name]) / audio_s for name in before[0]}
+    usage, audio_per_s = usage_between(before, after), FRAME_S * (num_after - num_before) / given.seconds
+    return {"ms_per_s": 1000 * (usage.gateway_cores or 0.0) / audio_per_s, "loop": usage.event_loop or 0.0}
 
 
 def main() -> None:

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from realtime_tts.bench.server_process import free_port, is_ready
-from realtime_tts.bench.usage import children, text_getter
+from realtime_tts.bench.usage import children, metrics, text_getter
 
 READY_S, ENDED_S = 180.0, 90.0
 POLL_S = 0.1
 _ROOT = Path(__file__).resolve().parents[2]
 _TORCH_CACHE = "torchinductor_"
-_METRIC = re.compile(r"^(\w+) (\S+)$", re.M)
 _STATUS = re.compile(r"^(RssAnon|Threads):\s+(\d+)", re.M)
 
 
@@ -150,8 +149,7 @@ class ServerUnderTest:
         Raises:
             OSError: the gateway does not answer.
         """
-        text = text_getter(self.stream_url)("/metrics")
-        return {name: float(value) for name, value in _METRIC.findall(text)}
+        return metrics(text_getter(self.stream_url))
 
     def samples(self, at_s: float) -> dict[str, Sample]:
         """Return samples of the gateway and its worker, without those that are gone."""
@@ -169,8 +167,8 @@ class ServerUnderTest:
         Raises:
             OSError: the gateway does not answer.
         """
-        metrics = self.metrics().items()
-        found = {name.removeprefix("soak_"): value for name, value in metrics if name.startswith("soak_")}
+        figures = self.metrics().items()
+        found = {name.removeprefix("soak_"): value for name, value in figures if name.startswith("soak_")}
         for name, one in self.samples(0.0).items():
             found |= {f"{name} descriptors": one.num_fds, f"{name} threads": one.num_threads}
         return {

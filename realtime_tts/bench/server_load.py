@@ -50,13 +50,14 @@ class ServerLoad:
 
     Attributes:
         turn_s: audio of a turn; set by `measure_turn`. cost: of the last load. pids: ids of the last load's generator
-        processes. on_now: called several times a second with how many streams of a load are `running`, have `ended`,
-        and how many of those with `errors`.
+        processes. samples: of the server, at the first judged arrival and the last one. on_now: called several times a
+        second with how many streams of a load are `running`, have `ended`, and how many of those with `errors`.
     """
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self.cost = Cost()
+        self.samples: list[Sample | None] = []
         self.pids: list[int] = []
         self.on_now: Callable[[Counter[str]], None] = lambda now: None
         self.turn_s = 0.0
@@ -137,7 +138,7 @@ class ServerLoad:
 
     def _collect(self, pipes: Sequence[Connection], moments: Sequence[float]) -> tuple[list[ShareResult], Usage]:
         """Return the results of all processes, and the server's usage between two moments (`time.monotonic`)."""
-        samples: list[Sample | None] = []
+        samples = self.samples = []
         counts: dict[Connection, Counter[str]] = {}
         results: dict[Connection, ShareResult] = {}
         while len(results) < len(pipes):

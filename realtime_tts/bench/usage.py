@@ -17,7 +17,8 @@ REFUSALS = frozenset({"overloaded", "too_many_sessions", "rate_limited", "draini
 MAX_LATE_MS = 20.0  # a packet: a generator that is later than that, in one of a hundred cases, measures itself
 _FULL = 0.9  # utilisation from which a part counts as saturated
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_METRIC = re.compile(r"^realtime_tts_engine_(busy_seconds_total|workers_ready) ([0-9.e+-]+)$", re.M)
+WORKERS, _BUSY = "realtime_tts_engine_workers_ready", "realtime_tts_engine_busy_seconds_total"
+_METRIC = re.compile(r"^(\w+) (\S+)$", re.M)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,12 +63,12 @@ class Watched:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """Seconds of processor time so far, at a moment. processes: those of the server, by their ids."""
+    """Seconds of processor time so far, at a moment. processes: those of the server, by their ids. metrics: of the
+    server; empty if it did not answer."""
 
     at_s: float
     processes: dict[int, ProcessTime]
-    engine_busy_s: float | None
-    num_workers: int
+    metrics: dict[str, float]
     machine_busy_s: float
     machine_s: float
 
@@ -85,15 +86,19 @@ def text_getter(url: str, api_key: str | None = None) -> Callable[[str], str]:
     return get
 
 
+def metrics(get: Callable[[str], str]) -> dict[str, float]:
+    """Return a server's metrics without labels. Raises OSError: it does not answer."""
+    return {name: float(value) for name, value in _METRIC.findall(get("/metrics"))}
+
+
 def take_sample(watched: Watched) -> Sample | None:
     """Return a sample; None without the figures of /proc."""
-    metrics: dict[str, float] = {}
+    found: dict[str, float] = {}
     with contextlib.suppress(OSError):
-        metrics = {name: float(value) for name, value in _METRIC.findall(watched.get("/metrics"))}
-    num_workers = int(metrics.get("workers_ready", 1)) or 1
+        found = metrics(watched.get)
     try:
         processes = {pid: spent for pid in descendants(watched.pids) if (spent := _spent(pid)) is not None}
-        return Sample(time.monotonic(), processes, metrics.get("busy_seconds_total"), num_workers, *_machine_s())
+        return Sample(time.monotonic(), processes, found, *_machine_s())
     except (OSError, ValueError, IndexError):
         return None
 
@@ -109,8 +114,9 @@ def usage_between(before: Sample | None, after: Sample | None) -> Usage:
         cores[late.is_worker] = (cores[late.is_worker] or 0.0) + (late.all_s - early.all_s) / time_s
     loops = [(late.main_thread_s - early.main_thread_s) / time_s for early, late in stayed if not late.is_worker]
     engine = None
-    if before.engine_busy_s is not None and after.engine_busy_s is not None:
-        engine = max(0.0, after.engine_busy_s - before.engine_busy_s) / time_s / max(1, after.num_workers)
+    if _BUSY in before.metrics and _BUSY in after.metrics:
+        busy_s = max(0.0, after.metrics[_BUSY] - before.metrics[_BUSY])
+        engine = busy_s / time_s / max(1.0, after.metrics.get(WORKERS, 1.0))
     machine_s = after.machine_s - before.machine_s
     machine = (after.machine_busy_s - before.machine_busy_s) / machine_s if machine_s else None
     return Usage(max(loops, default=None), cores[False], cores[True], engine=engine, machine=machine)

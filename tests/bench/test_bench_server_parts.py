@@ -43,8 +43,9 @@ def test_usage_is_time_over_time() -> None:
     early = {1: (False, 0.0, 0.0), 2: (False, 1.0, 1.0), 3: (True, 0.0, 0.0), 4: (False, 5.0, 5.0)}
     late = {1: (False, 1.6, 1.0), 2: (False, 1.4, 1.2), 3: (True, 3.0, 2.0), 5: (False, 9.0, 9.0)}
     first, last = ({pid: ProcessTime(*times) for pid, times in processes.items()} for processes in (early, late))
-    before = Sample(10.0, first, 0.0, 2, 0.0, 4.0)
-    usage = usage_between(before, Sample(12.0, last, 2.0, 2, 6.0, 12.0))
+    busy, workers = "realtime_tts_engine_busy_seconds_total", "realtime_tts_engine_workers_ready"
+    before = Sample(10.0, first, {busy: 0.0, workers: 2.0}, 0.0, 4.0)
+    usage = usage_between(before, Sample(12.0, last, {busy: 2.0, workers: 2.0}, 6.0, 12.0))
     assert usage == Usage(
         event_loop=0.5,
         gateway_cores=pytest.approx(1.0),
@@ -57,7 +58,7 @@ def test_usage_is_time_over_time() -> None:
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
 def test_a_busy_process_is_seen_to_be_busy() -> None:
-    metrics = "realtime_tts_engine_busy_seconds_total 1.5\nrealtime_tts_engine_workers_ready 2.0\n"
+    metrics = 'busy_seconds_total 1.5\nworkers_ready{device="cpu"} 2.0\n'
     watched = Watched([os.getpid()], lambda path: metrics)
     before = take_sample(watched)
     until_s = time.process_time() + 0.3
@@ -70,7 +71,7 @@ def test_a_busy_process_is_seen_to_be_busy() -> None:
     assert late.all_s - early.all_s == pytest.approx(0.3, abs=0.1)
     assert late.main_thread_s - early.main_thread_s == pytest.approx(0.3, abs=0.1)
     assert not late.is_worker
-    assert (after.engine_busy_s, after.num_workers) == (1.5, 2)
+    assert after.metrics == {"busy_seconds_total": 1.5}
     assert after.machine_busy_s > before.machine_busy_s
 
 
@@ -94,7 +95,7 @@ def test_what_a_server_has_started_is_part_of_it() -> None:
         finally:
             process.communicate()
     assert {pid: spent.is_worker for pid, spent in sample.processes.items()} == {process.pid: False, pids[1]: True}
-    assert sample.engine_busy_s is None
+    assert sample.metrics == {}
 
 
 def no_figures(path: str) -> str:
