@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from realtime_tts.bench.arrivals import OpenLoad
@@ -76,8 +77,9 @@ class Trial(LoadResult):
 
 def written_s(stream: Heard, begins_s: float) -> float:
     """Return when the text was written that the engine requires for speech at this place in the audio."""
+    spoken = np.interp(begins_s, *zip(*stream.words, strict=True)) if stream.words else 0.0
+    wanted = spoken + (AHEAD_CHARS if begins_s >= BEGIN_S else BEGIN_CHARS)
     end = stream.written[-1][1]
-    wanted = end * begins_s / stream.audio_s + (AHEAD_CHARS if begins_s >= BEGIN_S else BEGIN_CHARS)
     return next(at_s for at_s, num_chars in stream.written if num_chars >= min(end, wanted))
 
 

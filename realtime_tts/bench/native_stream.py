@@ -62,6 +62,7 @@ async def speak(
     cancel_after_s: float | None = None,
     into: Heard | None = None,
     note_late: Callable[[float], None] = lambda late_s: None,
+    **fields: object,
 ) -> Heard:
     """Send one text and collect messages until the terminal one.
 
@@ -71,6 +72,7 @@ async def speak(
         cancel_after_s: barge in so long after the first packet; 0: at that packet.
         into: fill this one, which can be looked at meanwhile.
         note_late: told of each token how late it was sent, seconds.
+        fields: further ones of the text's messages, such as `params`.
 
     Raises:
         ConnectionClosed: the connection ended before the context.
@@ -88,7 +90,7 @@ async def speak(
             if (early_s := at_s - time.monotonic()) > 0:
                 await asyncio.sleep(early_s)
             note_late(time.monotonic() - at_s)
-            await socket.send(json.dumps({"type": "text", "context_id": context_id, "text": piece}))
+            await socket.send(json.dumps({"type": "text", "context_id": context_id, "text": piece, **fields}))
             sent += piece
             if sent.count(" ") > 1:  # the last word may go on
                 note_written(sent.rindex(" "))
@@ -113,18 +115,21 @@ async def speak(
                     tasks.append(asyncio.create_task(barge_in(cancel_after_s)))
             else:
                 message = json.loads(frame)
-                # An error of this context means that its text was refused: there is no context, nothing will end it.
-                if message["type"] in (*TERMINAL, "error") and message.get("context_id") == context_id:
-                    spoken.terminal, spoken.ended_s = message, now
-                    spoken.error = _error_of(message, spoken)
+                if message.get("context_id") == context_id:
+                    _take(message, now, spoken)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    spoken.audio_s = float(spoken.terminal.get("audio_ms", 0.0)) / 1000
     return spoken
 
 
-def _error_of(terminal: dict[str, object], spoken: Heard) -> str:
-    is_cut_off = terminal["type"] == "context.cancelled" and spoken.cancelled_at_s is None
-    return CUT_OFF if is_cut_off else str(terminal.get("code", ""))
+def _take(message: dict[str, Any], now_s: float, spoken: Heard) -> None:
+    if message["type"] == "words":
+        spoken.words += [(word["start_ms"] / 1000, word["start"]) for word in message["words"]]
+    # An error of this context means that its text was refused: there is no context, nothing will end it.
+    elif message["type"] in (*TERMINAL, "error"):
+        spoken.terminal, spoken.ended_s = message, now_s
+        spoken.audio_s = float(message.get("audio_ms", 0.0)) / 1000
+        is_cut_off = message["type"] == "context.cancelled" and spoken.cancelled_at_s is None
+        spoken.error = CUT_OFF if is_cut_off else str(message.get("code", ""))

@@ -57,7 +57,8 @@ class Heard:
     last_s, position_s: when the last of them came, and where it begins.
     ended_s: when its terminal message came. error: its code, or "" if all went well.
     cancelled_at_s: time of the barge-in; None: none. terminal: the server's message at its end.
-    written: when its text was sent, and how many characters in complete words, two at least.
+    written: when its text was sent, and how many characters in complete words, two at least. words: where each begins
+    in the audio, seconds, and in the text, characters.
     """
 
     scheduled_s: float = 0.0
@@ -72,6 +73,7 @@ class Heard:
     cancelled_at_s: float | None = None
     terminal: dict[str, Any] = dataclasses.field(default_factory=dict)
     written: list[tuple[float, int]] = dataclasses.field(default_factory=list)
+    words: list[tuple[float, int]] = dataclasses.field(default_factory=list)
 
     def hear(self, arrived_s: float, begins_s: float) -> None:
         """Record a piece of audio."""

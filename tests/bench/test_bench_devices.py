@@ -11,7 +11,7 @@ WRITTEN = [(0.1, 9), (0.5, 20), (1.0, 60)]  # seconds, characters
 
 
 def turn(*chunks: tuple[float, float]) -> Heard:
-    return Heard(chunks=list(chunks), audio_s=6.0, written=WRITTEN)
+    return Heard(chunks=list(chunks), written=WRITTEN, words=[(0.0, 0), (6.0, 60)])
 
 
 def test_speech_needs_its_beginning_and_then_text_in_front() -> None:

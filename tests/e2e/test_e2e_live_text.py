@@ -10,10 +10,11 @@ import pytest
 from stream_client import StreamClient, open_stream
 from voices import SAMPLE_RATE_HZ
 
-from benchmarks.live_text import Turn, summary
+from benchmarks.live_text import gaps_ms, summary
 from benchmarks.recognition import Recogniser, word_error_rate
 from benchmarks.sentences import REPLIES
 from realtime_tts.bench.server_process import RunningServer
+from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.texts import tokens
 
 TOKENS_PER_S = 20
@@ -25,16 +26,16 @@ SENTENCES = (
 
 
 def test_the_benchmark_tells_whose_fault_a_gap_is() -> None:
-    """A packet comes 300 ms late, when its clause was spoken to the tenth letter."""
+    """A packet comes 300 ms late, at a place for which 22 characters are required."""
     assert all("".join(tokens(reply)) == reply for reply in REPLIES)
 
-    def turn(num_written: int) -> Turn:
-        packets = [(1.0, 0.0), (1.32, 0.02), (1.34, 0.04)]
-        return Turn("x" * 100, "live", 20, [(0.0, 5), (1.1, num_written), (1.3, 100)], packets, [(0.0, 10), (0.03, 20)])
+    def turn(num_written: int) -> Heard:
+        packets, words = [(1.0, 0.0), (1.9, 0.6)], [(0.0, 0), (0.6, 8), (1.2, 16)]
+        return Heard(chunks=packets, written=[(0.0, 8), (1.1, num_written), (1.8, 100)], words=words)
 
-    assert [(round(gap_s, 3), is_texts) for gap_s, is_texts in turn(33).gaps()] == [(0.3, True)]
-    assert [(round(gap_s, 3), is_texts) for gap_s, is_texts in turn(34).gaps()] == [(0.3, False)]
-    [row] = summary([turn(33), turn(34)])
+    turns = [turn(21), turn(22)]
+    assert [gaps_ms(one) for one in turns] == [(0.0, pytest.approx(300)), (pytest.approx(300), 0.0)]
+    [row] = summary({(20.0, "live"): turns})
     assert (row["turns"], row["first_packet_ms_p50"], row["turns_with_audible_gaps"]) == (2, 1000, 1)
     assert (round(row["longest_gap_ms"]), round(row["text_wait_ms_max"])) == (300, 300)
 
