@@ -40,14 +40,7 @@ class Recogniser:
 
     def transcribe(self, samples: np.ndarray[Any, Any], rate_hz: int = RECOGNISER_RATE_HZ) -> str:
         """Words heard, lower case, in float samples −1…1 or int16 ones."""
-        speech = samples if samples.dtype == np.int16 else (np.clip(samples, -1, 1) * 32767).astype(np.int16)
-        pcm = speech if rate_hz == RECOGNISER_RATE_HZ else soxr.resample(speech, rate_hz, RECOGNISER_RATE_HZ)
-        self._decoder.reinit_feat()
-        self._decoder.start_utt()
-        try:
-            self._decoder.process_raw(np.concatenate([_PADDING, pcm, _PADDING]).tobytes(), full_utt=True)
-        finally:  # also where a test's time is over: no other utterance could be begun
-            self._decoder.end_utt()
+        _decode(self._decoder, samples, rate_hz)
         hypothesis = self._decoder.hyp()
         return "" if hypothesis is None else str(hypothesis.hypstr)
 
@@ -62,13 +55,9 @@ class Aligner:
         self, words: Sequence[str], samples: np.ndarray[Any, Any], rate_hz: int
     ) -> list[tuple[float, float]] | None:
         """Return each word's start and end in seconds, to 10 ms; None if they cannot be found. samples: float −1…1."""
-        pcm = (np.clip(soxr.resample(samples, rate_hz, RECOGNISER_RATE_HZ), -1, 1) * 32767).astype(np.int16)
-        self._decoder.reinit_feat()
         try:
             self._decoder.set_align_text(" ".join(words))
-            self._decoder.start_utt()
-            self._decoder.process_raw(np.concatenate([_PADDING, pcm, _PADDING]).tobytes(), full_utt=True)
-            self._decoder.end_utt()
+            _decode(self._decoder, samples, rate_hz)
         except RuntimeError:  # a word that its dictionary lacks
             return None
         found = [segment for segment in self._decoder.seg() or () if segment.word[0] not in "<["]
@@ -77,6 +66,18 @@ class Aligner:
         frames = [(segment.start_frame, segment.end_frame + 1) for segment in found]
         padding_s = len(_PADDING) / RECOGNISER_RATE_HZ
         return [(start / 100 - padding_s, end / 100 - padding_s) for start, end in frames]
+
+
+def _decode(decoder: Decoder, samples: np.ndarray[Any, Any], rate_hz: int) -> None:
+    """Decode one utterance of float samples −1…1 or int16 ones."""
+    speech = samples if samples.dtype == np.int16 else (np.clip(samples, -1, 1) * 32767).astype(np.int16)
+    pcm = speech if rate_hz == RECOGNISER_RATE_HZ else soxr.resample(speech, rate_hz, RECOGNISER_RATE_HZ)
+    decoder.reinit_feat()
+    decoder.start_utt()
+    try:
+        decoder.process_raw(np.concatenate([_PADDING, pcm, _PADDING]).tobytes(), full_utt=True)
+    finally:  # also where a test's time is over: no other utterance could be begun
+        decoder.end_utt()
 
 
 _recogniser = functools.cache(Recogniser)  # one for each process of a pool

@@ -33,16 +33,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 def word_starts_s(text: str, positions: Array, ends_s: Array, lag_s: float) -> list[float]:
     """When each word begins: the moment at which the position reaches its first character, straight between patches."""
     path = np.concatenate(([0.0], positions))
+    path += 1e-9 * np.arange(path.size)  # it rises everywhere: a word begins at the end of the first patch that has it
     times_s = np.concatenate(([0.0], ends_s - lag_s))
-    starts = []
-    for word in re.finditer(r"[a-z']+", text):
-        at = int(np.searchsorted(path, word.start()))  # the first patch's end at or past it
-        if at == 0 or at == len(path):
-            starts.append(float(times_s[min(at, len(path) - 1)]))
-            continue
-        share = (word.start() - path[at - 1]) / (path[at] - path[at - 1])
-        starts.append(float(times_s[at - 1] + share * (times_s[at] - times_s[at - 1])))
-    return starts
+    starts = [word.start() for word in re.finditer(r"[a-z']+", text)]
+    return [float(start_s) for start_s in np.interp(starts, path, times_s)]
 
 
 def spoken(loaded: LoadedModel, mode: str, voice: str, texts: list[str]) -> list[Heard]:
