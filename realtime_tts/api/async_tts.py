@@ -214,7 +214,16 @@ class AsyncTTS:
                     voice = self._voices.engine_id(settings.voice)
                 else:
                     voice = await ending.enter_async_context(self._voices.lend(request.recordings))
-                speaker = self._open_speaker(dataclasses.replace(settings, voice=voice), request.max_length_s)
+                speaker = Speaker(
+                    self._client,
+                    uuid.uuid4().hex,
+                    dataclasses.replace(settings, voice=voice),
+                    encoding="f32le",
+                    paced=False,
+                    max_submitted=_SEGMENTS_AHEAD,
+                    max_length_s=request.max_length_s,
+                )
+                self._speakers.add(speaker)
                 ending.callback(self._speakers.discard, speaker)
                 planner = self._defaults.make_planner(settings)
                 await ending.enter_async_context(speaking(speaker, speak_text(source, planner, speaker)))
@@ -222,19 +231,6 @@ class AsyncTTS:
                     _tell_skipped(planner, request.on_skipped)
                     yield piece
                 _tell_skipped(planner, request.on_skipped)
-
-    def _open_speaker(self, settings: ContextSettings, max_length_s: float | None) -> Speaker:
-        speaker = Speaker(
-            self._client,
-            uuid.uuid4().hex,
-            settings,
-            encoding="f32le",
-            paced=False,
-            max_submitted=_SEGMENTS_AHEAD,
-            max_length_s=max_length_s,
-        )
-        self._speakers.add(speaker)
-        return speaker
 
     def _settings(self, request: SpeechArguments) -> ContextSettings:
         """Return the settings of a request. Raises InvalidRequest and subclasses: invalid arguments."""
