@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import importlib.metadata
-import json
 import math
 import os
 import platform
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+
+from pydantic_core import to_json
 
 import realtime_tts
 from realtime_tts.contract.cores import usable_cores
@@ -56,7 +56,7 @@ def commit() -> str | None:
 def write_json(path: Path, value: object) -> None:
     """Write a value as JSON: dataclasses as objects; numbers that are not finite become null."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(_finite(value), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    path.write_bytes(to_json(value, indent=1, inf_nan_mode="null") + b"\n")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -84,16 +84,6 @@ def figure(value: float | None) -> str:
 def percent(share: float | None) -> str:
     """A share, or a dash."""
     return "–" if share is None or share != share else f"{share:.1%}"
-
-
-def _finite(value: object) -> object:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = dataclasses.asdict(value)
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def installed_version(package: str) -> str | None:
