@@ -44,10 +44,8 @@ def import_cost() -> dict[str, float]:
 
 async def single_stream(url: str) -> list[Heard]:
     """The sentences one after another on one connection."""
-    socket = await open_stream(url)
-    results = [await speak(socket, f"one-{i}", text) for i, text in enumerate(tqdm(SENTENCES, desc="one stream"))]
-    await socket.close()
-    return results
+    async with await open_stream(url) as socket:
+        return [await speak(socket, f"one-{i}", text) for i, text in enumerate(tqdm(SENTENCES, desc="one stream"))]
 
 
 async def parallel_streams(url: str, num_streams: int) -> list[Heard]:
@@ -55,11 +53,8 @@ async def parallel_streams(url: str, num_streams: int) -> list[Heard]:
 
     async def one(index: int) -> Heard:
         await asyncio.sleep(0.3 * index)
-        socket = await open_stream(url)
-        try:
+        async with await open_stream(url) as socket:
             return await speak(socket, f"many-{index}", LONG_TEXT)
-        finally:
-            await socket.close()
 
     return list(await asyncio.gather(*(one(i) for i in range(num_streams))))
 
@@ -67,30 +62,28 @@ async def parallel_streams(url: str, num_streams: int) -> list[Heard]:
 async def barge_ins(url: str, count: int) -> list[dict[str, float]]:
     """Cancel in mid-speech: how long packets still arrive, and when the cancel is acknowledged."""
     results = []
-    socket = await open_stream(url)
-    for i in tqdm(range(count), desc="barge-in"):
-        spoken = await speak(socket, f"cut-{i}", LONG_TEXT, cancel_after_s=0.9 + 0.13 * i)
-        assert spoken.cancelled_at_s is not None
-        acknowledged_ms = (spoken.ended_s - spoken.cancelled_at_s) * 1000
-        results.append({"last_packet_ms": spoken.after_cancel_ms, "acknowledged_ms": acknowledged_ms})
-    await socket.close()
+    async with await open_stream(url) as socket:
+        for i in tqdm(range(count), desc="barge-in"):
+            spoken = await speak(socket, f"cut-{i}", LONG_TEXT, cancel_after_s=0.9 + 0.13 * i)
+            assert spoken.cancelled_at_s is not None
+            acknowledged_ms = (spoken.ended_s - spoken.cancelled_at_s) * 1000
+            results.append({"last_packet_ms": spoken.after_cancel_ms, "acknowledged_ms": acknowledged_ms})
     return results
 
 
 async def crash(url: str, server: RunningServer) -> dict[str, float]:
     """Kill the workers in mid-speech: until the client is told, ms, and until the server is ready again, s."""
-    socket = await open_stream(url)
-    speaking = asyncio.create_task(speak(socket, "crash", LONG_TEXT))
-    await asyncio.sleep(1.0)
-    for pid in server.worker_pids:
-        os.kill(pid, signal.SIGKILL)
-    killed = time.perf_counter()
-    spoken = await speaking
-    told_ms = (time.perf_counter() - killed) * 1000
+    async with await open_stream(url) as socket:
+        speaking = asyncio.create_task(speak(socket, "crash", LONG_TEXT))
+        await asyncio.sleep(1.0)
+        for pid in server.worker_pids:
+            os.kill(pid, signal.SIGKILL)
+        killed = time.perf_counter()
+        spoken = await speaking
+        told_ms = (time.perf_counter() - killed) * 1000
     if spoken.terminal["type"] != "context.failed":
         raise RuntimeError(f"ended with {spoken.terminal['type']} instead of a failure")
     await asyncio.to_thread(wait_until_ready, server.port)
-    await socket.close()
     return {"told_ms": told_ms, "ready_again_s": time.perf_counter() - killed}
 
 
