@@ -20,7 +20,7 @@ import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -60,14 +60,14 @@ class Misread(NamedTuple):
 class Speaker:
     """Engine with a clock of its own, in which the model may read another text from some patch on."""
 
-    def __init__(self, loaded: LoadedModel, step_s: float, **limits: Any) -> None:
+    def __init__(self, loaded: LoadedModel, step_s: float) -> None:
         shape = loaded.config
         self.patch_s = shape.patch_samples / shape.sample_rate
         self.misread: dict[int, Misread] = {}
         self._now, self._step_s, self._rate_hz = 0.0, step_s, shape.sample_rate
         self._sent: list[tuple[float, frames.Message]] = []
         config = SchedulerConfig(
-            num_blocks=4096, max_streams=AT_ONCE, max_positions=512, patch_s=self.patch_s, min_patches=2, **limits
+            num_blocks=4096, max_streams=AT_ONCE, max_positions=512, patch_s=self.patch_s, min_patches=2
         )
         emit = lambda message: self._sent.append((self._now, message))  # noqa: E731
         self._engine = Engine(loaded, config, emit, clock=lambda: self._now)

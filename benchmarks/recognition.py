@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -87,9 +86,9 @@ def _hear(samples: np.ndarray[Any, Any]) -> str:
     return _recogniser().transcribe(samples)
 
 
-def transcribe_all(recordings: Sequence[np.ndarray[Any, Any]], workers: int | None = None) -> list[str]:
+def transcribe_all(recordings: Sequence[np.ndarray[Any, Any]]) -> list[str]:
     """Return the recognised text of each recording (16 kHz), in parallel over the cores."""
-    with multiprocessing.get_context("spawn").Pool(workers or os.cpu_count()) as pool:
+    with multiprocessing.get_context("spawn").Pool() as pool:
         return pool.map(_hear, recordings, chunksize=2)
 
 
