@@ -50,7 +50,7 @@ def ask(
         body: sent as JSON, with `files` as a form.
 
     Raises:
-        RealtimeTTSError: the server cannot be reached, or answers with an error.
+        RealtimeTTSError: the server cannot be reached, answers with an error, or is another program's.
     """
     key = _clean_key(api_key)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -68,7 +68,11 @@ def ask(
     elif body is not None:
         data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
     request = urllib.request.Request(server_url(url, path), data, headers, method=method)
-    return dict(json.loads(_ask(url, request, timeout_s=120 if data else 10) or b"{}"))
+    answer = _ask(url, request, timeout_s=120 if data else 10)
+    try:
+        return dict(json.loads(answer or b"{}"))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"no realtime-tts answers at {url}, but another program", field="url") from error
 
 
 class _SameHost(urllib.request.HTTPRedirectHandler):

@@ -496,6 +496,30 @@ def test_a_redirect_takes_the_key_to_no_other_host(host: str, is_followed: bool)
     assert ("404" if is_followed else "302") in str(result.exception)
 
 
+@pytest.mark.parametrize("body", [b"<!doctype html>", b"[1]", b"\xff"])
+def test_an_address_of_another_program_is_told_in_one_line(program: Program, body: bytes) -> None:
+    class Website(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Website) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            status, lines = program("voices", "--url", f"http://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert status == 2
+    assert len(lines) == 1
+    assert lines[0].startswith(f"Error: no realtime-tts answers at http://127.0.0.1:{server.server_port}")
+
+
 @pytest.mark.parametrize("command", [["voices"], ["adapters"], ["say", "-o", "-", "Hello."]])
 @pytest.mark.parametrize("key", ["the key", "the\nkey", "th\xe9-key"])
 def test_a_key_that_no_header_can_carry_is_not_repeated(command: list[str], key: str) -> None:
