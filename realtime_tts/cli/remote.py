@@ -68,7 +68,13 @@ def ask(
     elif body is not None:
         data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
     request = urllib.request.Request(server_url(url, path), data, headers, method=method)
-    answer = _ask(url, request, timeout_s=120 if data else 10)
+    try:
+        with urllib.request.build_opener(_SameHost).open(request, timeout=120 if data else 10) as response:
+            answer = response.read()
+    except urllib.error.HTTPError as error:
+        raise _refused(error.read(), error.code) from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"no server answers at {url}: {error}", field="url") from error
     try:
         return dict(json.loads(answer or b"{}"))
     except (ValueError, TypeError) as error:
@@ -85,16 +91,6 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
         if before.hostname != after.hostname or (before.scheme == "https" and after.scheme != "https"):
             return None
         return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _ask(url: str, request: urllib.request.Request, timeout_s: float = 10) -> bytes:
-    try:
-        with urllib.request.build_opener(_SameHost).open(request, timeout=timeout_s) as response:
-            return bytes(response.read())
-    except urllib.error.HTTPError as error:
-        raise _refused(error.read(), error.code) from error
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"no server answers at {url}: {error}", field="url") from error
 
 
 async def remote_speech(

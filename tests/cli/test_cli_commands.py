@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import io
 import json
 import os
 import re
@@ -579,11 +580,11 @@ def test_a_server_named_before_the_subcommand_is_the_one_that_is_asked(
 ) -> None:
     asked: list[tuple[str, str | None]] = []
 
-    def ask(url: str, request: urllib.request.Request, timeout_s: float = 10) -> bytes:
-        asked.append((url, request.get_header("Authorization")))
-        return b'{"id": "voice-1", "warnings": [], "name": "a", "rank": 8}'
+    def answer(opener: object, request: urllib.request.Request, timeout: float) -> io.BytesIO:
+        asked.append((f"http://{request.host}", request.get_header("Authorization")))
+        return io.BytesIO(b'{"id": "voice-1", "warnings": [], "name": "a", "rank": 8}')
 
-    monkeypatch.setattr("realtime_tts.cli.remote._ask", ask)
+    monkeypatch.setattr("urllib.request.OpenerDirector.open", answer)
     monkeypatch.setenv("REALTIME_TTS_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("REALTIME_TTS_API_KEY", "rtts_other")
     before, after = arguments[:1], arguments[1:]
