@@ -59,7 +59,7 @@ class AudioPipeline:
         return finished
 
     def _encoded(self, frames: Packets) -> Packets:
-        if not frames:
+        if self._encode is None or not frames:
             return frames
         return Packets(tuple(self._encode(frames.payloads)), frames.pts_samples, frames.packet_samples)
 
@@ -106,13 +106,15 @@ def warm_up() -> None:
         encode(bytes(2))
 
 
-def _frames_encoder(fmt: AudioFormat, stream: EncodedStream | None) -> tuple[FramesEncoder, int]:
-    """Return the encoder of frames, and its look-ahead in samples."""
+def _frames_encoder(fmt: AudioFormat, stream: EncodedStream | None) -> tuple[FramesEncoder | None, int]:
+    """Return the encoder of frames, or None if frames are sent as PCM, and its look-ahead in samples."""
     if fmt.codec == "opus":
         from realtime_tts.audio.opus import OpusEncoder
 
         encoder = OpusEncoder(fmt)
         return encoder.encode, encoder.delay_samples
+    if fmt.codec == "pcm_s16le":
+        return None, 0
     encode = stream.push if stream is not None else PLAIN_ENCODERS[fmt.codec]
     return lambda frames: [encode(frame) for frame in frames], 0
 
