@@ -108,13 +108,14 @@ class ResumeBuffer:
         self._entries.clear()
         self.num_bytes = 0
 
-    def shrink(self, max_bytes: int) -> None:
-        """Drop the oldest messages until at most `max_bytes` are kept."""
-        excess = self.num_bytes - max_bytes
+    def shrink(self, max_bytes: int) -> int:
+        """Drop the oldest messages until at most `max_bytes` are kept. Return the number of bytes dropped."""
+        before, excess = self.num_bytes, self.num_bytes - max_bytes
         while excess > 0 and (oldest := self._oldest()) is not None:
             first = self._entries[oldest][0]
             num_packets = len(first.message.packets) if isinstance(first.message, AudioPackets) else 1
             excess -= self._drop_packets(oldest, -(-num_packets * excess // first.num_bytes))
+        return before - self.num_bytes
 
     def _take(self, context_id: str) -> deque[_Entry]:
         entries = self._entries.pop(context_id, deque())

@@ -145,13 +145,15 @@ class Session:
         if not self._memory.is_due:
             return
         contexts, limit, retained = self.contexts, self._memory.max_bytes, self._sender.retained
-        if (excess := contexts.num_bytes - limit) > 0:
-            retained.shrink(max(0, retained.num_bytes - excess - limit // 8))  # some more, for the next messages
-            if contexts.num_bytes > limit:
+        num_bytes = contexts.num_bytes
+        if (excess := num_bytes - limit) > 0:
+            num_bytes -= retained.shrink(max(0, retained.num_bytes - excess - limit // 8))  # some for later
+            if num_bytes > limit:
                 contexts.drop_finished(0)
-            if contexts.num_bytes > limit:
+                num_bytes = contexts.num_bytes
+            if num_bytes > limit:
                 self._close(close_slow())
-        self._memory.measured(contexts.num_bytes)
+        self._memory.measured(num_bytes)
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
