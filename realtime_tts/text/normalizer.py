@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import lru_cache
@@ -13,7 +14,7 @@ from realtime_tts.text.folding import Folded, as_written, fit
 from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.rules.base import POSSESSIVE, Respellings, Scan, SpokenToken
 from realtime_tts.text.rules.table import find_token
-from realtime_tts.text.skipped import Range, Unread
+from realtime_tts.text.skipped import SKIPPED, Fates, Range
 from realtime_tts.text.spelling import spell_out
 from realtime_tts.text.spoken import Span, SpokenTextBuilder
 
@@ -41,23 +42,34 @@ class NormalizedText(NamedTuple):
         source: the text as given.
         spans: for each spoken token its source, in order and without overlap on either side. What is between spans
             is punctuation, white space, or dropped.
-        skipped: ranges of `source`, in order, that have more than punctuation in them and that nothing can speak. One
-            may lie within a span: letters of a word that the model lacks.
-        dropped: ranges of `source` apart from those, in order: markup that has no sound on purpose.
+        fates: one byte for each character of `source`: `SPOKEN`, `SKIPPED` if nothing can speak it, `DROPPED` for
+            markup that has no sound on purpose, else `NONE`. One within a span may be skipped: a letter of a word that
+            the model lacks.
         added_chars: number of characters by which lexicons have made `text` longer.
+        start: offset of the source in the whole, for a part.
     """
 
     text: str
     source: str
     spans: tuple[Span, ...]
-    skipped: tuple[Range, ...] = ()
-    dropped: tuple[Range, ...] = ()
+    fates: bytes
     added_chars: int = 0
+    start: int = 0
 
-    @property
-    def silent(self) -> list[Range]:
-        """Return the ranges that belong to no word: `skipped` and `dropped`."""
-        return sorted([*self.skipped, *self.dropped])
+    def ranges(self, fate: bytes) -> list[Range]:
+        """Return the ranges of `source` with this fate that have more than punctuation in them, in order."""
+        found = (match.span() for match in re.finditer(fate + b"+", self.fates))
+        return [(start, end) for start, end in found if any(map(has_content, self.source[start:end]))]
+
+    def part(self, spans: Sequence[Span], source: Range, spoken: Range) -> NormalizedText:
+        """Return the part with these spans, for ranges of the source and of the spoken text."""
+        (start, end), (spoken_start, spoken_end) = source, spoken
+        moved = tuple(
+            Span(span.start - spoken_start, span.end - spoken_start, span.source_start - start, span.source_end - start)
+            for span in spans
+        )
+        text, fates = self.text[spoken_start:spoken_end], self.fates[start:end]
+        return NormalizedText(text, self.source[start:end], moved, fates, start=start)
 
 
 class Reading(NamedTuple):
@@ -110,7 +122,7 @@ class Normalizer:
     def _reads_alone(self, char: str) -> bool:
         if not char.isalnum():
             return False
-        return not self._begin(None).close(char).skipped
+        return SKIPPED not in self._begin(None).close(char).fates
 
     def normalize(self, source: str) -> NormalizedText:
         """Normalise a whole text. Linear in `source`; never raises."""
@@ -140,7 +152,7 @@ class Normalization:
         self._folded = Folded()
         self._scan = Scan(language, spell=charset is not None, respellings=respellings)
         self._spoken = SpokenTextBuilder(charset)
-        self._unread = Unread(self._folded)
+        self._fates = Fates(self._folded)
         self._index = 0  # in the folded text: what is before has been read
         self._added_chars = 0
 
@@ -169,23 +181,11 @@ class Normalization:
         yield from self.extending(source, readings)
         self._spoken.close()
 
-    def spoken(self, first: int = 0, start: int = 0) -> NormalizedText:
-        """Return what has been read so far. Until `close` the text ends with a word, and `source` may contain more.
-
-        Args:
-            first: leave out the spans before this one.
-            start: in the source, not beyond that span: leave out what is skipped or dropped before.
-        """
-        spans = self._spoken.spans[first:]
-        skipped = self._unread.skipped(spans, start)
-        return NormalizedText(
-            "".join(self._spoken.parts),
-            self._folded.source,
-            tuple(spans),
-            skipped,
-            self._unread.dropped(spans, skipped, start),
-            self._added_chars,
-        )
+    def spoken(self, first: int = 0) -> NormalizedText:
+        """Return what has been read so far, without the spans before `first`. Until `close` the text ends with a word,
+        and `source` may contain more."""
+        text, spans = "".join(self._spoken.parts), tuple(self._spoken.spans[first:])
+        return NormalizedText(text, self._folded.source, spans, self._fates.known(), self._added_chars)
 
     def extending(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
         """Do the work of `extend` in stretches, which have to be run to the end before any other call.
@@ -199,6 +199,7 @@ class Normalization:
             self._scan.extend(self._folded.extend_whole(source[reading.start : reading.end]), reading.spoken)
             end = reading.end
         self._scan.extend(self._folded.extend(source[end:]))
+        self._fates.extend()
         num_read = 0
         while self._index < len(self._scan.text):
             if num_read == STRETCH_TOKENS:
@@ -217,24 +218,24 @@ class Normalization:
         elif token.pause:
             self._spoken.add_pause(token.text)
         elif not self._add_words(token):
-            self._unread.add_token(self._index, token.end, dropped=token.dropped)
+            self._fates.add_unread(self._index, token.end, dropped=token.dropped)
         self._added_chars += token.added
         self._index = token.end
 
     def _add_words(self, token: SpokenToken) -> bool:
         """Add the words of a token. Return True if any of it is spoken."""
-        if not token.text or (token.text == POSSESSIVE and self._unread.ends_at(self._index)):
+        if not token.text or (token.text == POSSESSIVE and self._fates.ends_at(self._index)):
             if token.spaced:
                 self._spoken.add_space(is_blank=self._scan.text[self._index].isspace())
             return False
         start, end = self._folded.starts[self._index], self._folded.ends[token.end - 1]
         if token.as_written:
             self._spoken.add_written(self._written(token), start, end)
-            return True
-        if not self._spoken.add_words(token.text, start, end, spaced=token.spaced):
+        elif not self._spoken.add_words(token.text, start, end, spaced=token.spaced):
             return False
+        self._fates.add_spoken(self._index, token.end)
         if self._charset is not None and not (self._has_letters and token.text.isascii()):
-            self._unread.add_missing_letters(self._index, token.end, token.text, self._charset)
+            self._fates.add_missing_letters(self._index, token.end, token.text, self._charset)
         return True
 
     def _written(self, token: SpokenToken) -> str:

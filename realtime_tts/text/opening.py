@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from realtime_tts.text.characters import is_unspaced
 from realtime_tts.text.normalizer import NormalizedText, Normalizer, Reading
-from realtime_tts.text.splitting import part_of
 from realtime_tts.text.spoken import Span
 from realtime_tts.text.words import Word, place_words
 
@@ -76,7 +75,7 @@ class OpenText:
         if self._normalization.num_tokens == self._num_seen:
             return None
         self._num_seen = self._normalization.num_tokens
-        known = self._normalization.spoken(self._first, self._words_end)
+        known = self._normalization.spoken(self._first)
         spans = self._spans(known)
         if not spans or spans[-1].end == self._num_given:
             return None
@@ -90,7 +89,7 @@ class OpenText:
     def _place(self, known: NormalizedText, spans: list[Span]) -> tuple[Word, ...]:
         """Return the words without those of the last token, whose punctuation and pause are not known yet."""
         start, end = self._words_end, spans[-1].source_end
-        part = part_of(known, spans, (start, end), (0, spans[-1].end))
+        part = known.part(spans, (start, end), (0, spans[-1].end))
         placed = [word for word in place_words(part, self.start + start) if word.spoken_end <= spans[-1].start]
         words = (*self._words, *placed)
         if placed and placed[-1].spoken_end == spans[-2].end:  # the last token shares no word with those before it

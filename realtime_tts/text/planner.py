@@ -10,11 +10,11 @@ from typing import Protocol
 from realtime_tts.errors import ContextClosed
 from realtime_tts.text.characters import replace_surrogates
 from realtime_tts.text.marks import SOUND, Substitute
-from realtime_tts.text.normalizer import Normalizer, Reading
+from realtime_tts.text.normalizer import NormalizedText, Normalizer, Reading
 from realtime_tts.text.opening import OpenText
 from realtime_tts.text.segmenter import Segmenter, SegmenterConfig, TextSegment
-from realtime_tts.text.skipped import SkippedText
-from realtime_tts.text.splitting import SpokenPart, split_spoken
+from realtime_tts.text.skipped import SKIPPED, SkippedText
+from realtime_tts.text.splitting import split_spoken
 from realtime_tts.text.words import Word, place_words
 
 OPEN_STALL_S = 10.0  # a stalled text in an open segment holds an engine stream for at most this long
@@ -261,7 +261,7 @@ class SpeechPlanner(Planner):
             yield []
         normalized = self._open.whole()
         self._open, self._opens_at = OpenText(self._normalizer, self._config.max_chars, segment.end), None
-        self._skipped.add(normalized.spans, normalized.skipped, segment.start)
+        self._skipped.add(normalized.ranges(SKIPPED), normalized.fates, segment.start)
         parts = split_spoken(normalized, self._config.max_chars)
         for first in range(0, max(1, len(parts)), _STRETCH_PARTS):
             stretch = parts[first : first + _STRETCH_PARTS]
@@ -270,7 +270,7 @@ class SpeechPlanner(Planner):
                 made[0] = replace(made[0], added_chars=normalized.added_chars)
             yield made
 
-    def _segment_of(self, part: SpokenPart, segment: TextSegment, *, is_last: bool) -> Segment:
+    def _segment_of(self, part: NormalizedText, segment: TextSegment, *, is_last: bool) -> Segment:
         start = segment.start + part.start
         self._num_segments += 1
         return Segment(

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from realtime_tts.text.characters import is_mark
 from realtime_tts.text.normalizer import NormalizedText
-from realtime_tts.text.skipped import Range
+from realtime_tts.text.skipped import DROPPED, SKIPPED
 from realtime_tts.text.spoken import Span
 
 _TOO_SHORT = -1e6  # worse than any other score
 
 
-@dataclass(frozen=True, slots=True)
-class SpokenPart:
-    """Part of a normalised text. `start` is the offset of its `source` in the whole; ranges are relative to it.
-
-    `silent`: ranges of `source` that are in no word.
-    """
-
-    text: str
-    source: str
-    start: int
-    spans: tuple[Span, ...]
-    silent: tuple[Range, ...]
-
-
-def split_spoken(normalized: NormalizedText, max_chars: int) -> list[SpokenPart]:
+def split_spoken(normalized: NormalizedText, max_chars: int) -> list[NormalizedText]:
     """Return parts of at most `max_chars` spoken characters, of similar length and cut at the best places; none if
     nothing is spoken.
 
@@ -40,7 +25,7 @@ def split_spoken(normalized: NormalizedText, max_chars: int) -> list[SpokenPart]
     if not normalized.spans:
         return []
     if len(normalized.text) <= max_chars:
-        return [SpokenPart(normalized.text, normalized.source, 0, normalized.spans, tuple(normalized.silent))]
+        return [normalized]
     spans = [piece for span in normalized.spans for piece in _divide(normalized, span, max_chars)]
     return [_part(normalized, spans, first, last) for first, last in _groups(normalized.text, spans, max_chars)]
 
@@ -84,25 +69,10 @@ def _quality(text: str, spans: list[Span], last: int) -> float:
     return 0.4 if pause else 0.0
 
 
-def _part(normalized: NormalizedText, spans: list[Span], first: int, last: int) -> SpokenPart:
+def _part(normalized: NormalizedText, spans: list[Span], first: int, last: int) -> NormalizedText:
     start, end = (_source_cut(normalized.source, spans, index) for index in (first, last))
     spoken = spans[first].start, _end_of(normalized.text, spans, last)
-    return part_of(normalized, spans[first:last], (start, end), spoken)
-
-
-def part_of(normalized: NormalizedText, spans: Sequence[Span], source: Range, spoken: Range) -> SpokenPart:
-    """Return the part with these spans, for ranges of the source and of the spoken text."""
-    (start, end), (spoken_start, spoken_end) = source, spoken
-    moved = tuple(
-        Span(span.start - spoken_start, span.end - spoken_start, span.source_start - start, span.source_end - start)
-        for span in spans
-    )
-    silent = tuple(
-        (max(silent_start, start) - start, min(silent_end, end) - start)
-        for silent_start, silent_end in normalized.silent
-        if silent_start < end and silent_end > start
-    )
-    return SpokenPart(normalized.text[spoken_start:spoken_end], normalized.source[start:end], start, moved, silent)
+    return normalized.part(spans[first:last], (start, end), spoken)
 
 
 def _source_cut(source: str, spans: list[Span], index: int) -> int:
@@ -128,8 +98,7 @@ def _divide(normalized: NormalizedText, span: Span, max_chars: int) -> list[Span
     if span.end - span.start <= budget:
         return [span]
     text, source = normalized.text, normalized.source
-    silent = {i for start, end in normalized.silent for i in range(start, end)}
-    own = (i for i in range(span.source_start, span.source_end) if i not in silent)
+    own = (i for i in range(span.source_start, span.source_end) if normalized.fates[i] not in SKIPPED + DROPPED)
     solid = [i for i in own if not (source[i].isspace() or is_mark(source[i]))]
     pieces: list[Span] = []
     start, source_start, num_taken = span.start, span.source_start, 0

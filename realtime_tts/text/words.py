@@ -18,8 +18,8 @@ from realtime_tts.text.characters import (
     is_sentence_stop,
     is_unspaced,
 )
-from realtime_tts.text.skipped import Range
-from realtime_tts.text.splitting import SpokenPart
+from realtime_tts.text.normalizer import NormalizedText
+from realtime_tts.text.skipped import DROPPED, SKIPPED
 from realtime_tts.text.spoken import Span
 
 # In characters of ordinary text, about 15 of which are spoken in a second: a comma rests for 0.2 s.
@@ -27,6 +27,7 @@ _PAUSE_WEIGHTS = {",": 3.0, "，": 3.0, "、": 2.0, ";": 4.0, "；": 4.0, ":": 4
                   ".": 6.0, "!": 6.0, "?": 6.0, "。": 6.0, "！": 6.0, "？": 6.0, "｡": 6.0}  # fmt: skip
 _LAST_PAUSE = 2.0  # a segment's last stop: its audio ends soon after
 _RUN = re.compile(r"\S+")
+_SILENT = re.compile(b"[%b%b]+" % (SKIPPED, DROPPED))
 _CJK_WEIGHT = 4.0  # a syllable per character
 
 
@@ -66,14 +67,14 @@ class _Chunk:
         return Word(text, start, end, self.weight, self.spoken_start, self.spoken_end)
 
 
-def place_words(part: SpokenPart, offset: int) -> tuple[Word, ...]:
+def place_words(part: NormalizedText, offset: int) -> tuple[Word, ...]:
     """Return the words of `part`, whose source begins at `offset` of the context.
 
     A word is a run without white space that has something spoken in it, with the punctuation that touches it. In a
     script without spaces each character with its marks is a word. Silent text is in none. A token of several words
     ("March 3, 2024") shares its weight and its reading among them.
     """
-    chunks = [_Chunk(start, end) for start, end in _chunks(_blank(part.source, part.silent))]
+    chunks = [_Chunk(start, end) for start, end in _chunks(_blank(part.source, part.fates))]
     first = 0
     for number, span in enumerate(part.spans):
         while first < len(chunks) and chunks[first].end <= span.source_start:
@@ -87,7 +88,7 @@ def place_words(part: SpokenPart, offset: int) -> tuple[Word, ...]:
     return tuple(each.word(part.source, offset) for each in chunks if each.weight > 0)
 
 
-def _share(owners: list[_Chunk], span: Span, part: SpokenPart) -> None:
+def _share(owners: list[_Chunk], span: Span, part: NormalizedText) -> None:
     """Divide the reading of `span` among the chunks it covers, between its spoken words where there are enough."""
     weight = _spoken_weight(part.text[span.start : span.end])
     if len(owners) == 1:
@@ -150,9 +151,10 @@ def _mark_weight(char: str) -> float:
     return _PAUSE_WEIGHTS.get(char, 0.0)
 
 
-def _blank(source: str, silent: tuple[Range, ...]) -> str:
-    """Return `source` with white space in place of its silent ranges."""
-    for start, end in silent:
+def _blank(source: str, fates: bytes) -> str:
+    """Return `source` with white space in place of what is skipped or dropped."""
+    for silent in _SILENT.finditer(fates):
+        start, end = silent.span()
         source = f"{source[:start]}{' ' * (end - start)}{source[end:]}"
     return source
 

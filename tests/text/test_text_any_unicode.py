@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from realtime_tts.text.normalizer import Normalizer
 from realtime_tts.text.planner import Segment, SpeechPlanner
 from realtime_tts.text.segmenter import Segmenter, SegmenterConfig
+from realtime_tts.text.skipped import DROPPED
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
 NORMALIZERS = st.sampled_from(
@@ -74,7 +75,11 @@ def dropped(text: str, normalizer: Normalizer, max_chars: int) -> list[tuple[int
     segmenter = Segmenter(SegmenterConfig(max_chars=max_chars))
     sent = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
     segments = [*segmenter.push(sent), *segmenter.flush()]
-    found = [(each.start + a, each.start + b) for each in segments for a, b in normalizer.normalize(each.text).dropped]
+    found = [
+        (each.start + a, each.start + b)
+        for each in segments
+        for a, b in normalizer.normalize(each.text).ranges(DROPPED)
+    ]
     return [(start, end) for start, end in found if start not in told]
 
 

@@ -22,6 +22,7 @@ from realtime_tts.text.lexicon_file import parse_lexicon
 from realtime_tts.text.normalizer import NormalizedText, Normalizer
 from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.planner import Segment
+from realtime_tts.text.skipped import SKIPPED
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
 ENTRIES = {
@@ -87,7 +88,7 @@ def test_a_respelling_is_text_and_other_languages_have_lexicons_too() -> None:
 def test_a_respelling_that_the_model_lacks_letters_for_is_told_as_skipped() -> None:
     normalized = read("say nginx now", {"nginx": "日本"})
     assert normalized.text == "say now"
-    assert normalized.skipped == ((4, 9),)
+    assert normalized.ranges(SKIPPED) == [(4, 9)]
 
 
 WORDS = st.sampled_from(

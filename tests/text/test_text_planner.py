@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.errors import ContextClosed
-from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.text.normalizer import NormalizedText, Normalizer
 from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.planner import Segment, SpeechPlanner
 from realtime_tts.text.segmenter import SegmenterConfig
-from realtime_tts.text.splitting import SpokenPart
+from realtime_tts.text.skipped import NONE
 from realtime_tts.text.spoken import Span
 from realtime_tts.text.words import place_words
 
@@ -87,7 +87,7 @@ def test_a_word_knows_its_reading(text: str, spoken: list[str]) -> None:
 
 
 def test_a_reading_with_fewer_words_than_its_source_is_cut_within() -> None:
-    part = SpokenPart("abcdef", "x y z", 0, (Span(0, 6, 0, 5),), ())
+    part = NormalizedText("abcdef", "x y z", (Span(0, 6, 0, 5),), NONE * 5)
     words = place_words(part, 10)
     assert [(word.text, word.start, part.text[word.spoken_start : word.spoken_end]) for word in words] == [
         ("x", 10, "ab"),

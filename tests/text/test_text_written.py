@@ -15,6 +15,7 @@ from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.normalizer import Normalizer
 from realtime_tts.text.planner import SpeechPlanner
 from realtime_tts.text.segmenter import Segmenter, SegmenterConfig
+from realtime_tts.text.skipped import DROPPED, SKIPPED
 
 UNCHANGED = [
     ("xx", "25 € und 50 % weniger"),
@@ -43,7 +44,7 @@ UNCHANGED = [
 @pytest.mark.parametrize(("language", "text"), UNCHANGED)
 def test_words_signs_and_punctuation_stay_as_they_are(language: str, text: str) -> None:
     normalized = Normalizer(language).normalize(text)
-    assert (normalized.text, normalized.skipped, normalized.dropped) == (text, (), ())
+    assert (normalized.text, normalized.ranges(SKIPPED), normalized.ranges(DROPPED)) == (text, [], [])
 
 
 CHANGED = [
@@ -73,7 +74,7 @@ def test_markup_and_what_has_no_shape_is_left_out(written: str, given_to_model: 
 
 def test_a_pictograph_is_reported() -> None:
     normalized = Normalizer("xx").normalize("так 😀 да")
-    assert [normalized.source[start:end] for start, end in normalized.skipped] == ["😀"]
+    assert [normalized.source[start:end] for start, end in normalized.ranges(SKIPPED)] == ["😀"]
 
 
 def test_a_respelling_keeps_the_punctuation_around_it() -> None:
@@ -132,7 +133,7 @@ def shape(text: str) -> str:
 def test_no_letter_or_number_of_any_script_disappears_without_a_report(text: str, language: str) -> None:
     """Each is in the text for the model, or in what is reported as skipped."""
     normalized = Normalizer(language).normalize(text)
-    told = [*normalized.skipped, *normalized.dropped]
+    told = [*normalized.ranges(SKIPPED), *normalized.ranges(DROPPED)]
     said = "".join(char for at, char in enumerate(text) if not any(start <= at < end for start, end in told))
     assert shape(normalized.text) == shape(as_written(said))
 
@@ -141,7 +142,7 @@ def test_no_letter_or_number_of_any_script_disappears_without_a_report(text: str
 @settings(max_examples=500, deadline=None)
 def test_with_the_default_language_none_of_another_script_disappears_either(text: str) -> None:
     normalized = Normalizer("en").normalize(text)
-    told = {at for start, end in [*normalized.skipped, *normalized.dropped] for at in range(start, end)}
+    told = {at for start, end in [*normalized.ranges(SKIPPED), *normalized.ranges(DROPPED)] for at in range(start, end)}
     spans = {at for span in normalized.spans for at in range(span.source_start, span.source_end)}
     missing = [char for at, char in enumerate(text) if char.isalnum() and not is_mark(char) and at not in told | spans]
     assert not missing
