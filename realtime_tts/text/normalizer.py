@@ -12,7 +12,7 @@ from typing import NamedTuple
 from realtime_tts.text.characters import has_content
 from realtime_tts.text.folding import Folded, as_written, fit
 from realtime_tts.text.lexicon import Lexicon
-from realtime_tts.text.rules.base import POSSESSIVE, Respellings, Scan, SpokenToken
+from realtime_tts.text.rules.base import POSSESSIVE, Scan, SpokenToken
 from realtime_tts.text.rules.table import find_token
 from realtime_tts.text.skipped import SKIPPED, Fates, Range
 from realtime_tts.text.spelling import spell_out
@@ -26,12 +26,6 @@ STRETCH_TOKENS = 48  # are read at a stretch: a third of a millisecond
 def primary_subtag(language: str) -> str:
     """Return the language itself of a BCP 47 tag: "en" of "en-GB"."""
     return language.lower().replace("_", "-").split("-")[0]
-
-
-def run(work: Iterator[object]) -> None:
-    """Run the work to its end."""
-    for _ in work:
-        pass
 
 
 class NormalizedText(NamedTuple):
@@ -91,27 +85,28 @@ class Normalizer:
     """
 
     def __init__(self, language: str = "en", charset: frozenset[str] | None = None) -> None:
-        self._language = primary_subtag(language)
-        self._charset = None if charset is None else charset | {char.lower() for char in charset}
-        self._has_letters = self._charset is not None and self._charset.issuperset(ascii_lowercase)
-        self._lexicons: tuple[Lexicon, ...] = ()
+        self.language = primary_subtag(language)
+        self.charset = None if charset is None else charset | {char.lower() for char in charset}
+        self.has_letters = self.charset is not None and self.charset.issuperset(ascii_lowercase)
+        self.lexicons: tuple[Lexicon, ...] = ()
+        # Bound to this object, not to the copies with lexicons, which do not apply to respellings.
         self.respell = lru_cache(maxsize=_MAX_RESPELLINGS)(self._respell)
         self._reads = lru_cache(maxsize=_MAX_CHARS)(self._reads_alone)
 
     def with_lexicons(self, lexicons: Sequence[Lexicon]) -> Normalizer:
         """Return a copy that reads words as these lexicons say; for a word in several, the first one counts."""
         made = copy(self)
-        made._lexicons = tuple(lexicons)
+        made.lexicons = tuple(lexicons)
         return made
 
     def spell_out(self, text: str, kind: str) -> str | None:
         """Return `text` sign by sign, as `spelling.spell_out` does, as far as the model can read it."""
-        spoken = spell_out(text, kind, self._language)
-        return None if spoken is None else " ".join(fit(spoken, self._charset).split())
+        spoken = spell_out(text, kind, self.language)
+        return None if spoken is None else " ".join(fit(spoken, self.charset).split())
 
     def _respell(self, text: str) -> str:
         """Return how `text` is spoken within another: without lexicons, and without pauses at its ends."""
-        spoken = self._begin(None).close(text)
+        spoken = self.normalize(text)
         return spoken.text[: spoken.spans[-1].end] if spoken.spans else ""
 
     def may_skip(self, source: str) -> bool:
@@ -122,36 +117,29 @@ class Normalizer:
     def _reads_alone(self, char: str) -> bool:
         if not char.isalnum():
             return False
-        return SKIPPED not in self._begin(None).close(char).fates
+        return SKIPPED not in self.normalize(char).fates
 
     def normalize(self, source: str) -> NormalizedText:
         """Normalise a whole text. Linear in `source`; never raises."""
-        return self.begin().close(source)
-
-    def begin(self) -> Normalization:
-        """Begin the normalisation of a text that comes piece by piece."""
-        respellings = Respellings(self._lexicons, self.respell) if self._lexicons else None
-        return self._begin(respellings)
-
-    def _begin(self, respellings: Respellings | None) -> Normalization:
-        return Normalization(self._language, self._charset, has_letters=self._has_letters, respellings=respellings)
+        normalization = Normalization(self)
+        for _ in normalization.closing(source):
+            pass
+        return normalization.spoken()
 
 
 class Normalization:
-    """Normalisation of one text that grows, made by `Normalizer.begin`.
+    """Normalisation of one text that grows.
 
     A token is read once later text cannot change it. The result does not depend on how the text is cut into pieces,
     and `spoken` only grows.
     """
 
-    def __init__(
-        self, language: str, charset: frozenset[str] | None, *, has_letters: bool, respellings: Respellings | None
-    ) -> None:
-        self._charset = charset
-        self._has_letters = has_letters
+    def __init__(self, normalizer: Normalizer) -> None:
+        self._normalizer = normalizer
         self._folded = Folded()
-        self._scan = Scan(language, spell=charset is not None, respellings=respellings)
-        self._spoken = SpokenTextBuilder(charset)
+        spell = normalizer.charset is not None
+        self._scan = Scan(normalizer.language, normalizer.lexicons, normalizer.respell, spell=spell)
+        self._spoken = SpokenTextBuilder(normalizer.charset)
         self._fates = Fates(self._folded)
         self._index = 0  # in the folded text: what is before has been read
         self._added_chars = 0
@@ -166,17 +154,8 @@ class Normalization:
         """Number of spoken tokens so far."""
         return len(self._spoken.spans)
 
-    def extend(self, source: str) -> None:
-        """Add text; the text that follows must not begin with a mark."""
-        run(self.extending(source))
-
-    def close(self, source: str) -> NormalizedText:
-        """Add the rest of the text and return the result; nothing follows."""
-        run(self.closing(source))
-        return self.spoken()
-
     def closing(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
-        """Do the work of `close` in stretches; after the last, `spoken` returns the whole."""
+        """Add the rest of the text, in stretches as `extending`; after the last, `spoken` returns the whole."""
         self._scan.close()
         yield from self.extending(source, readings)
         self._spoken.close()
@@ -188,7 +167,8 @@ class Normalization:
         return NormalizedText(text, self._folded.source, spans, self._fates.known(), self._added_chars)
 
     def extending(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
-        """Do the work of `extend` in stretches, which have to be run to the end before any other call.
+        """Add text; the text that follows must not begin with a mark. The work is done in stretches, which have to be
+        run to the end before any other call.
 
         Args:
             readings: given readings of parts of `source`, in order.
@@ -234,8 +214,9 @@ class Normalization:
         elif not self._spoken.add_words(token.text, start, end, spaced=token.spaced):
             return False
         self._fates.add_spoken(self._index, token.end)
-        if self._charset is not None and not (self._has_letters and token.text.isascii()):
-            self._fates.add_missing_letters(self._index, token.end, token.text, self._charset)
+        normalizer = self._normalizer
+        if normalizer.charset is not None and not (normalizer.has_letters and token.text.isascii()):
+            self._fates.add_missing_letters(self._index, token.end, token.text, normalizer.charset)
         return True
 
     def _written(self, token: SpokenToken) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from realtime_tts.text.characters import is_unspaced
-from realtime_tts.text.normalizer import NormalizedText, Normalizer, Reading
+from realtime_tts.text.normalizer import Normalization, NormalizedText, Normalizer
 from realtime_tts.text.spoken import Span
 from realtime_tts.text.words import Word, place_words
 
@@ -23,8 +22,8 @@ class OpenPart(NamedTuple):
     words: tuple[Word, ...]
 
 
-class OpenText:
-    """Source of one segment while it is received. A part that was returned never changes.
+class OpenText(Normalization):
+    """Normalisation of one segment while its source is received. A part that was returned never changes.
 
     Args:
         max_chars: longest spoken text of a segment. At most half of it is returned before the end is known, because a
@@ -33,7 +32,7 @@ class OpenText:
     """
 
     def __init__(self, normalizer: Normalizer, max_chars: int, start: int) -> None:
-        self._normalization = normalizer.begin()
+        super().__init__(normalizer)
         self._max_chars = max_chars
         self.start = start
         self._num_seen = 0  # tokens
@@ -43,39 +42,23 @@ class OpenText:
         self._words_end = 0  # in the source
 
     @property
-    def num_chars(self) -> int:
-        """Number of characters of the source received."""
-        return self._normalization.num_chars
-
-    @property
     def can_begin(self) -> bool:
         """True if enough text can be spoken to begin with, or some has been returned already."""
-        if self._num_given or self._normalization.num_tokens < _MIN_TOKENS:
+        if self._num_given or self.num_tokens < _MIN_TOKENS:
             return self._num_given > 0
-        known = self._normalization.spoken()
+        known = self.spoken()
         spans = self._spans(known)
         if len(spans) < _MIN_TOKENS:
             return False
-        return spans[-1].end >= _MIN_CHARS or sum(map(is_unspaced, _last_chars(known, spans))) >= _MIN_GRAPHEMES
-
-    def extending(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
-        """Take more of the source, to a place where it may be cut; in stretches of work."""
-        return self._normalization.extending(source, readings)
-
-    def closing(self, rest: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
-        """Take the rest of the source, in stretches of work."""
-        return self._normalization.closing(rest, readings)
-
-    def whole(self) -> NormalizedText:
-        """Return the whole text, once it is closed."""
-        return self._normalization.spoken()
+        num_graphemes = sum(is_unspaced(known.text[span.end - 1]) for span in spans)
+        return spans[-1].end >= _MIN_CHARS or num_graphemes >= _MIN_GRAPHEMES
 
     def take(self) -> OpenPart | None:
         """Return all that can be spoken so far; None if it is no more than before."""
-        if self._normalization.num_tokens == self._num_seen:
+        if self.num_tokens == self._num_seen:
             return None
-        self._num_seen = self._normalization.num_tokens
-        known = self._normalization.spoken(self._first)
+        self._num_seen = self.num_tokens
+        known = self.spoken(self._first)
         spans = self._spans(known)
         if not spans or spans[-1].end == self._num_given:
             return None
@@ -97,7 +80,3 @@ class OpenText:
             self._first += len(spans) - 1
             self._words_end = placed[-1].end - self.start
         return words
-
-
-def _last_chars(known: NormalizedText, spans: Sequence[Span]) -> Iterator[str]:
-    return (known.text[span.end - 1] for span in spans)

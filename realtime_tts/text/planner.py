@@ -259,7 +259,7 @@ class SpeechPlanner(Planner):
         rest = segment.text[self._open.num_chars :]
         for _ in self._open.closing(rest, self._take_readings(rest)):
             yield []
-        normalized = self._open.whole()
+        normalized = self._open.spoken()
         self._open, self._opens_at = OpenText(self._normalizer, self._config.max_chars, segment.end), None
         self._skipped.add(normalized.ranges(SKIPPED), normalized.fates, segment.start)
         parts = split_spoken(normalized, self._config.max_chars)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.text.characters import is_mark
-from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.text.normalizer import Normalization, Normalizer
 from realtime_tts.text.rules.base import ReachingPattern, reaching
 
 SPELLING = table.SPELLING
@@ -22,9 +22,9 @@ NORMALIZERS = st.sampled_from(
 
 def stages(text: str, normalizer: Normalizer = SPELLING) -> list[str]:
     """What is spoken after each character, without repeats."""
-    normalization, found = normalizer.begin(), [""]
+    normalization, found = Normalization(normalizer), [""]
     for char in text:
-        normalization.extend(char)
+        list(normalization.extending(char))
         if normalization.spoken().text != found[-1]:
             found.append(normalization.spoken().text)
     return found[1:]
@@ -84,16 +84,17 @@ TEXTS = st.lists(
 @given(text=TEXTS, normalizer=NORMALIZERS, seed=st.integers(0, 2**32))
 @settings(max_examples=1000, deadline=None)
 def test_what_is_read_early_is_read_as_in_the_whole_text(text: str, normalizer: Normalizer, seed: int) -> None:
-    rng, normalization, start = random.Random(seed), normalizer.begin(), 0
+    rng, normalization, start = random.Random(seed), Normalization(normalizer), 0
     whole = normalizer.normalize(text)
     for end in range(1, len(text)):
         if rng.random() < 0.4 and not is_mark(text[end]):
-            normalization.extend(text[start:end])
+            list(normalization.extending(text[start:end]))
             start = end
             early = normalization.spoken()
             assert whole.text.startswith(early.text), (text[:end], early.text)
             assert early.spans[:-1] == whole.spans[: max(0, len(early.spans) - 1)]
-    assert normalization.close(text[start:]) == whole
+    list(normalization.closing(text[start:]))
+    assert normalization.spoken() == whole
 
 
 REGEXES = ["a", "ab|c", "a{2,3}b?", "(a|bc)+d", "a(?=b)", "a(?!b.)", r"a(?!\w)", "(?<=x)a", "(?i:aB)c", "[^a]b*",

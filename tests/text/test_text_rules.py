@@ -27,7 +27,7 @@ RULES = RuleList(
 
 
 def scan_of(text: str) -> Scan:
-    scan = Scan("en", spell=False)
+    scan = Scan("en", (), str, spell=False)
     scan.extend(text)
     scan.close()
     return scan
@@ -73,7 +73,7 @@ def test_what_an_open_text_needs_is_compiled_at_once(monkeypatch: pytest.MonkeyP
     table.compile_rules()
     with monkeypatch.context() as patch:
         patch.setattr("re.compile", lambda pattern, flags=0: pytest.fail(f"compiled late: {pattern[:60]}"))
-        scan = Scan("en", spell=False)
+        scan = Scan("en", (), str, spell=False)
         scan.extend("NASA paid $5 on 3 May; see www.example.com, 10:30, #5 and A4521B. ")
         index = 0
         while index < len(scan.text):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from realtime_tts.text.characters import is_mark
 from realtime_tts.text.folding import as_written
 from realtime_tts.text.lexicon import Lexicon
-from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.text.normalizer import Normalization, Normalizer
 from realtime_tts.text.planner import SpeechPlanner
 from realtime_tts.text.segmenter import Segmenter, SegmenterConfig
 from realtime_tts.text.skipped import DROPPED, SKIPPED
@@ -94,9 +94,9 @@ def test_a_respelling_keeps_the_punctuation_around_it() -> None:
     ],
 )
 def test_an_open_text_is_read_by_words_or_graphemes(text: str, early: list[str]) -> None:
-    normalization, found = Normalizer("xx").begin(), [""]
+    normalization, found = Normalization(Normalizer("xx")), [""]
     for grapheme in re.findall(r"\X", text):
-        normalization.extend(grapheme)
+        list(normalization.extending(grapheme))
         if normalization.spoken().text != found[-1]:
             found.append(normalization.spoken().text)
     assert found[1:] == early

@@ -18,6 +18,7 @@ _ANCHOR = re.compile(r"\\[bBAZ]|[\^$]")
 _LOOK_BACK = 32
 _PREVIOUS_WORD = re.compile(r"([^\W\d_]+(?:['.][^\W\d_]+)*)\W*\Z")
 POSSESSIVE = "'s"  # joins the word before it: "2025's"
+Respell = Callable[[str], str]
 
 
 def reaching(pattern: str) -> regex.Pattern[str]:
@@ -85,13 +86,6 @@ class SpokenToken(NamedTuple):
     added: int = 0
 
 
-class Respellings(NamedTuple):
-    """Lexicons, the first one with an entry before the others, and the function that speaks a respelling."""
-
-    lexicons: Sequence[Lexicon]
-    speak: Callable[[str], str]
-
-
 class Script:
     """Script of one text, which may grow between queries. Indices of queries never decrease: the work is linear."""
 
@@ -151,8 +145,9 @@ class Scan:
 
     Args:
         language: primary language subtag.
+        lexicons: they precede all rules; the first one with an entry precedes the others.
+        respell: returns how a respelling is spoken.
         spell: acronyms are spelt out as single letters.
-        respellings: lexicons, which precede all rules.
 
     Attributes:
         text: the text received so far.
@@ -161,7 +156,7 @@ class Scan:
         index: index of the current token.
     """
 
-    def __init__(self, language: str, *, spell: bool, respellings: Respellings | None = None) -> None:
+    def __init__(self, language: str, lexicons: Sequence[Lexicon], respell: Respell, *, spell: bool) -> None:
         self.language = language
         self.spell = spell
         self.text = ""
@@ -169,7 +164,7 @@ class Scan:
         self.saw_end = False
         self.index = 0
         self._script = Script()
-        self._respellings = respellings
+        self._lexicons, self._respell = lexicons, respell
         self._readings: dict[int, str] = {}
 
     def extend(self, text: str, reading: str | None = None) -> None:
@@ -191,13 +186,12 @@ class Scan:
         end = found.end
         if self.ahead(end, 2)[:1] == "-" and self.ahead(end, 2)[1:].isalnum():
             end += 1  # "nginx-based" is two words
-        assert self._respellings is not None
-        spoken = self._respellings.speak(found.respelling)
+        spoken = self._respell(found.respelling)
         return SpokenToken(spoken, end, spaced=not is_joined, added=max(0, len(spoken) - len(word)))
 
     def starts_given(self, start: int, end: int) -> int:
         """Return where a lexicon entry begins behind a hyphen of the word from `start` to `end`, or `end`."""
-        hyphen = self.text.find("-", start, end) if self._respellings is not None else -1
+        hyphen = self.text.find("-", start, end) if self._lexicons else -1
         while hyphen >= 0:
             if self._respelt(hyphen + 1) is not None:
                 return hyphen + 1
@@ -206,7 +200,7 @@ class Scan:
 
     def _respelt(self, index: int) -> Respelt | None:
         longest: Respelt | None = None
-        for lexicon in self._respellings.lexicons if self._respellings is not None else ():
+        for lexicon in self._lexicons:
             found, may_change = lexicon.find(self.text, index)
             self.saw_end = self.saw_end or may_change
             if found is not None and (longest is None or found.end > longest.end):
