@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 
 import pytest
 import test_text_normalizer_table as table
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from realtime_tts.text.characters import is_mark
 from realtime_tts.text.normalizer import Normalization, Normalizer
-from realtime_tts.text.rules.base import ReachingPattern, reaching
+from realtime_tts.text.rules.base import ReachingPattern
 
 SPELLING = table.SPELLING
 NORMALIZERS = st.sampled_from(
@@ -117,9 +116,3 @@ def test_a_match_that_does_not_reach_the_end_stays_what_it_is(pattern: str, text
 )  # fmt: skip
 def test_a_pattern_knows_whether_it_looks_at_the_end(pattern: str, text: str, reaches: bool) -> None:
     assert ReachingPattern(pattern).reaches_end(text, 0) is reaches
-
-
-@pytest.mark.parametrize("pattern", [r"a\b", r"a\B", "a$", "^a", r"a\Z", r"[$]\$a$"])
-def test_a_pattern_with_an_anchor_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(pattern)):
-        reaching(pattern)

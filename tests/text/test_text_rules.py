@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from realtime_tts.text.rules import table
-from realtime_tts.text.rules.base import REACHING, Rule, RuleList, Scan, SpokenToken
+from realtime_tts.text.rules import base, table, written
+from realtime_tts.text.rules.base import ReachingPattern, Rule, RuleList, Scan, SpokenToken
 
 
 def says(pattern: str, spoken: str | None, *, any_case: bool = False) -> Rule:
@@ -64,9 +66,7 @@ def test_what_an_open_text_needs_is_compiled_at_once(monkeypatch: pytest.MonkeyP
         table.LETTER_RULES,
         table.SYMBOL_RULES,
         table.MARKUP,
-        table.NUMBER,
         *table.all_local_rules(),
-        *REACHING,
     )
     for each in lazily:
         each.__dict__.pop("_to_end", None)  # as if nothing had been read yet
@@ -79,3 +79,26 @@ def test_what_an_open_text_needs_is_compiled_at_once(monkeypatch: pytest.MonkeyP
         while index < len(scan.text):
             index = table.find_token(scan, index).end
     assert all("_to_end" in each.__dict__ for each in lazily)
+
+
+NOT_ANCHORS = re.compile(r"\\[^bBAZ]|\[\^?\]?(?:\\.|[^\]\\])*\]")
+ANCHOR = re.compile(r"\\[bBAZ]|[\^$]")
+
+
+def anchors(pattern: str) -> list[str]:
+    return ANCHOR.findall(NOT_ANCHORS.sub("", pattern))
+
+
+@pytest.mark.parametrize("pattern", [r"a\b", r"a\B", "a$", "^a", r"a\Z", r"[$]\$a$"])
+def test_an_anchor_is_found(pattern: str) -> None:
+    assert len(anchors(pattern)) == 1
+
+
+def test_no_rule_has_an_anchor() -> None:
+    """Whether later text could change a match is derived from what a pattern reads; an anchor reads nothing."""
+    lists = (table.DIGIT_RULES, table.LETTER_RULES, table.SYMBOL_RULES, table.MARKUP, *table.all_local_rules())
+    patterns = [rule.source for rules in lists for rule in rules.rules]
+    others = (*vars(base).values(), *vars(written).values())
+    patterns += [each.source for each in others if isinstance(each, ReachingPattern)]
+    assert len(patterns) > 150
+    assert not [pattern for pattern in patterns if anchors(pattern)]

@@ -13,8 +13,6 @@ from realtime_tts.text.boundaries import word_opens_sentence
 from realtime_tts.text.characters import is_foreign_letter, is_greek, is_hangul, is_unspaced
 from realtime_tts.text.lexicon import Lexicon, Respelt
 
-_NOT_ANCHORS = re.compile(r"\\[^bBAZ]|\[\^?\]?(?:\\.|[^\]\\])*\]")
-_ANCHOR = re.compile(r"\\[bBAZ]|[\^$]")
 _LOOK_BACK = 32
 _PREVIOUS_WORD = re.compile(r"([^\W\d_]+(?:['.][^\W\d_]+)*)\W*\Z")
 POSSESSIVE = "'s"  # joins the word before it: "2025's"
@@ -25,13 +23,9 @@ def reaching(pattern: str) -> regex.Pattern[str]:
     """Return a pattern that has a partial match where an attempt to match `pattern` reads beyond the end of the text.
 
     Text that is still being written may be spoken only as far as its reading is settled: "$5" may become "$5 million".
-    A pattern that fails after its last piece tries every way to match.
-
-    Raises:
-        ValueError: `pattern` has an anchor, which does not read the character beside it; use a look-ahead.
+    A pattern that fails after its last piece tries every way to match. `pattern` must have no anchor: that does not
+    read the character beside it, as a look-ahead does.
     """
-    if (anchor := _ANCHOR.search(_NOT_ANCHORS.sub("", pattern))) is not None:
-        raise ValueError(f"anchor {anchor.group()} in {pattern}")
     return regex.compile(f"(?:{pattern})(*FAIL)")
 
 
@@ -39,7 +33,8 @@ class ReachingPattern:
     """Pattern that also tells whether the text after it could change its match."""
 
     def __init__(self, pattern: str) -> None:
-        self._pattern = re.compile(pattern)
+        self.source = pattern
+        self._pattern, self._to_end = re.compile(pattern), reaching(pattern)
 
     def match(self, text: str, index: int) -> re.Match[str] | None:
         return self._pattern.match(text, index)
@@ -47,20 +42,10 @@ class ReachingPattern:
     def reaches_end(self, text: str, index: int) -> bool:
         return self._to_end.match(text, index, partial=True) is not None
 
-    def compile(self) -> None:
-        """Compile the pattern of `reaches_end` now instead of at its first use."""
-        _ = self._to_end
-
-    @cached_property
-    def _to_end(self) -> regex.Pattern[str]:
-        return reaching(self._pattern.pattern)
-
 
 _NEXT_WORD = ReachingPattern(r"[ ]{1,3}[\"'(]?([^\W_][\w']{0,20})")
 _SHOUT_BEFORE = 48
 _SHOUT_AFTER = ReachingPattern(r"\S{1,48}(?:\s{1,3}\S{1,24}){0,2}")  # the word and the two after it
-
-REACHING = (_NEXT_WORD, _SHOUT_AFTER)
 
 
 class SpokenToken(NamedTuple):
@@ -302,12 +287,12 @@ class RuleList:
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = rules
+        self.rules = rules
         self._any = re.compile("|".join(f"(?P<rule{number}>{rule.source})" for number, rule in enumerate(rules)))
 
     def read(self, scan: Scan, index: int) -> SpokenToken | None:
         """Return the token at `index` by the first rule that claims it."""
-        number, token = len(self._rules), None
+        number, token = len(self.rules), None
         if (first := self._any.match(scan.text, index)) is not None and first.lastgroup is not None:
             number, token = self._claim(scan, index, int(first.lastgroup.removeprefix("rule")))
         if scan.is_open and not scan.saw_end:
@@ -320,12 +305,12 @@ class RuleList:
 
     def _claim(self, scan: Scan, index: int, first: int) -> tuple[int, SpokenToken | None]:
         """Return the token by the first rule from `first` on that claims it, and that rule's number."""
-        for number, rule in enumerate(self._rules[first:], first):
+        for number, rule in enumerate(self.rules[first:], first):
             match = rule.pattern.match(scan.text, index)
             spoken = rule.speak(match, scan) if match else None
             if match and spoken is not None:
                 return number, SpokenToken(spoken, max(match.end(), index + 1), dropped=not spoken)
-        return len(self._rules), None
+        return len(self.rules), None
 
     def _reaches_end(self, text: str, index: int, number: int) -> bool:
         """Return True if text to come could make a rule match, or match otherwise, up to the rule of this number."""
@@ -337,4 +322,4 @@ class RuleList:
 
     @cached_property
     def _to_end(self) -> regex.Pattern[str]:
-        return reaching("|".join(f"(?P<rule{number}>){rule.source}" for number, rule in enumerate(self._rules)))
+        return reaching("|".join(f"(?P<rule{number}>){rule.source}" for number, rule in enumerate(self.rules)))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from realtime_tts.text.characters import is_cjk_punctuation, is_mark, is_unspaced
 from realtime_tts.text.rules import abbreviations, codes, dates, money, numbers, phones, symbols, units, web
-from realtime_tts.text.rules.base import REACHING, RuleList, Scan, SpokenToken
+from realtime_tts.text.rules.base import RuleList, Scan, SpokenToken
 from realtime_tts.text.rules.local import all_local_rules, local_rules
 from realtime_tts.text.rules.verbalize import foreign_words
 from realtime_tts.text.rules.words import grapheme_end, pause_token, read_word, word_ends
-from realtime_tts.text.rules.written import MARKUP, NUMBER, written_token
+from realtime_tts.text.rules.written import MARKUP, written_token
 
 DIGIT_RULES = RuleList((
     *web.DIGIT_RULES, *dates.DIGIT_RULES, *phones.DIGIT_RULES, *codes.DIGIT_RULES,
@@ -32,8 +32,6 @@ def compile_rules() -> None:
     """Compile all patterns of `find_token` now instead of at their first use. Takes about 150 ms."""
     for rules in (DIGIT_RULES, LETTER_RULES, SYMBOL_RULES, MARKUP, *all_local_rules()):
         rules.compile()
-    for pattern in (NUMBER, *REACHING):
-        pattern.compile()
 
 
 def find_token(scan: Scan, index: int) -> SpokenToken:
