@@ -14,6 +14,10 @@ from realtime_tts.text.characters import is_foreign_letter, is_greek, is_hangul,
 from realtime_tts.text.lexicon import Lexicon, Respelt
 
 _LOOK_BACK = 32
+_FAR = 64
+_LETTER = regex.compile(r"\p{L}")
+_LAST_LETTER = regex.compile(r"(?r)\p{L}")
+_LETTER_OR_SPACE = regex.compile(r"[\p{L}\s]")
 _PREVIOUS_WORD = re.compile(r"([^\W\d_]+(?:['.][^\W\d_]+)*)\W*\Z")
 POSSESSIVE = "'s"  # joins the word before it: "2025's"
 Respell = Callable[[str], str]
@@ -71,46 +75,6 @@ class SpokenToken(NamedTuple):
     added: int = 0
 
 
-class Script:
-    """Script of one text, which may grow between queries. Indices of queries never decrease: the work is linear."""
-
-    def __init__(self) -> None:
-        self._num_read = 0
-        self._before: bool | None = None  # whether the last letter before `_num_read` is Latin
-        self._letter = 0  # no letter lies between the index asked for last and here
-        self._stop = 0  # the same for letters and white space
-
-    def is_latin(self, text: str, index: int) -> bool | None:
-        """Return True if English rules apply at `index`; None if later text may still change that.
-
-        They do if the nearest letter before (or at; or else after) is Latin, and no foreign letter touches what
-        follows.
-        """
-        for place in range(self._num_read, index):
-            if text[place].isalpha():
-                self._before = not _is_foreign(text, place)
-        self._num_read = max(self._num_read, index)
-        before = not _is_foreign(text, index) if text[index].isalpha() else self._before
-        self._stop = max(self._stop, index)
-        while self._stop < len(text) and not (text[self._stop].isalpha() or text[self._stop].isspace()):
-            self._stop += 1
-        if before is False or (self._stop < len(text) and _is_foreign(text, self._stop)):
-            return False
-        if _is_last_greek(text, index) or _is_last_greek(text, self._stop):
-            return None
-        after = True if before else self._after(text, index)
-        return after if after is not True or self._stop < len(text) else None
-
-    def _after(self, text: str, index: int) -> bool | None:
-        """Return True if the next letter is Latin; None if there is none yet."""
-        self._letter = max(self._letter, index)
-        while self._letter < len(text) and not text[self._letter].isalpha():
-            self._letter += 1
-        if self._letter == len(text) or _is_last_greek(text, self._letter):
-            return None
-        return not _is_foreign(text, self._letter)
-
-
 def _is_last_greek(text: str, index: int) -> bool:
     """Return True if the text so far ends with a Greek letter: the next character decides whether it is part of a
     word."""
@@ -148,7 +112,6 @@ class Scan:
         self.is_open = True
         self.saw_end = False
         self.index = 0
-        self._script = Script()
         self._lexicons, self._respell = lexicons, respell
         self._readings: dict[int, str] = {}
 
@@ -233,16 +196,20 @@ class Scan:
         return num_upper >= 6 and num_upper > 2 * sum(map(str.islower, around))
 
     def is_latin(self, index: int) -> bool:
-        """Return True if English is read at `index`: the letters around are Latin, or the model reads no others.
-
-        Must be called with indices that never decrease.
-        """
+        """Return True if English is read at `index`: the nearest letter before it (or at it; or else after it) is
+        Latin, and no foreign letter touches what follows; or the model reads no others. Looks at `_FAR` characters."""
         if self.spell:
             return True
-        is_latin = self._script.is_latin(self.text, index)
-        if is_latin is None:
+        first, last = max(0, index - _FAR), index + _FAR
+        nearest = _LAST_LETTER.search(self.text, first, index + 1) or _LETTER.search(self.text, index, last)
+        touching = _LETTER_OR_SPACE.search(self.text, index, last)
+        places = [found.start() for found in (nearest, touching) if found is not None]
+        if any(_is_foreign(self.text, place) for place in places):
+            return False
+        is_known = len(places) == 2 or last <= len(self.text)
+        if not is_known or any(_is_last_greek(self.text, place) for place in places):
             self.saw_end = True
-        return is_latin is not False
+        return True
 
 
 Speak = Callable[[re.Match[str], Scan], str | None]
