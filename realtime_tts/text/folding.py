@@ -64,8 +64,8 @@ class Folded:
     def __init__(self) -> None:
         self.text = ""
         self.source = ""
-        self.starts: Sequence[int] = range(0)
-        self.ends: Sequence[int] = range(0)
+        self.starts: list[int] = []
+        self.ends: list[int] = []
 
     def extend(self, source: str) -> str:
         """Compose accents, straighten quotes and dashes, narrow full-width forms, strip what has no sound.
@@ -74,12 +74,9 @@ class Folded:
         """
         offset = len(self.source)
         self.source += source
-        if isinstance(self.starts, range) and _PLAIN.fullmatch(source):
-            self.starts, self.ends = range(len(self.source)), range(1, len(self.source) + 1)
-            folded = source
-        else:
-            folded, starts, ends = _fold(source, offset)
-            self.starts, self.ends = _joined(self.starts, starts), _joined(self.ends, ends)
+        folded, starts, ends = _fold(source, offset)
+        self.starts += starts
+        self.ends += ends
         self.text += folded
         return folded
 
@@ -87,20 +84,17 @@ class Folded:
         """Fold all of `source`, which is not empty, to one special character that no other text is folded to."""
         offset = len(self.source)
         self.source += source
-        self.starts, self.ends = _joined(self.starts, [offset]), _joined(self.ends, [len(self.source)])
+        self.starts.append(offset)
+        self.ends.append(len(self.source))
         self.text += WHOLE
         return WHOLE
 
 
-def _joined(indices: Sequence[int], more: list[int]) -> list[int]:
-    """Append `more` to `indices`, which are copied only if they must be."""
-    joined = indices if isinstance(indices, list) else list(indices)
-    joined += more
-    return joined
-
-
-def _fold(source: str, offset: int) -> tuple[str, list[int], list[int]]:
+def _fold(source: str, offset: int) -> tuple[str, Sequence[int], Sequence[int]]:
     """Return the folded text, and the start and end in the source of each of its characters."""
+    if _PLAIN.fullmatch(source):
+        after = offset + len(source)
+        return source, range(offset, after), range(offset + 1, after + 1)
     parts: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -181,22 +175,16 @@ def _compose(base: str, marks: str) -> str:
     return unicodedata.normalize("NFC", base + "".join(kept))
 
 
+@lru_cache(maxsize=64)
 class _FitTable(dict[int, str]):
     """Translation table for `str.translate` that maps each character into `charset`."""
 
     def __init__(self, charset: frozenset[str]) -> None:
-        super().__init__()
+        super().__init__((code, fit_char(chr(code), charset)) for code in range(0x180))
         self._charset = charset
 
     def __missing__(self, code: int) -> str:
         return fit_char(chr(code), self._charset)
-
-
-@lru_cache(maxsize=64)
-def _fit_table(charset: frozenset[str]) -> _FitTable:
-    table = _FitTable(charset)
-    table.update((code, fit_char(chr(code), charset)) for code in range(0x180))
-    return table
 
 
 @lru_cache(maxsize=4096)
@@ -221,4 +209,4 @@ def fit(text: str, charset: frozenset[str] | None) -> str:
     """Return `text` within `charset`; unchanged if that is None."""
     if charset is None:
         return text
-    return text.translate(_fit_table(charset))
+    return text.translate(_FitTable(charset))
