@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from realtime_tts.errors import ContextClosed
 from realtime_tts.text.characters import replace_surrogates
 from realtime_tts.text.marks import SOUND, Substitute
 from realtime_tts.text.normalizer import NormalizedText, Normalizer, Reading
@@ -67,11 +66,7 @@ class Planner(Protocol):
     """
 
     def push(self, delta: str, now: float) -> list[Segment]:
-        """Add text.
-
-        Raises:
-            ContextClosed: after `end`.
-        """
+        """Add text; not allowed after `end`."""
         return _all(self.pushing(delta, now))
 
     def flush(self, now: float) -> list[Segment]:
@@ -79,7 +74,7 @@ class Planner(Protocol):
         return _all(self.flushing(now))
 
     def end(self, now: float) -> list[Segment]:
-        """Plan the pending text and accept no more. Has no effect when repeated."""
+        """Plan the pending text; no more follows. Has no effect when repeated."""
         return _all(self.ending(now))
 
     def tick(self, now: float) -> list[Segment]:
@@ -145,7 +140,6 @@ class SpeechPlanner(Planner):
         self._skipped = SkippedText()
         self._readings: deque[Reading] = deque()  # of text that has not been read
         self._num_segments = 0
-        self._ended = False
 
     @property
     def num_chars(self) -> int:
@@ -153,8 +147,6 @@ class SpeechPlanner(Planner):
         return self._segmenter.num_chars
 
     def pushing(self, delta: str, now: float) -> Planning:
-        if self._ended:
-            raise ContextClosed("the context's text has ended")
         if not delta:
             return
         is_first = not self._segmenter.has_words
@@ -182,9 +174,7 @@ class SpeechPlanner(Planner):
         self._skipped.close()
 
     def ending(self, now: float) -> Planning:
-        self._ended = True
-        yield from self._plan(self._segmenter.flush())
-        self._skipped.close()
+        yield from self.flushing(now)
 
     def ticking(self, now: float) -> Planning:
         stalls_at = self._stalls_at()

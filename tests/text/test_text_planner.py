@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from realtime_tts.errors import ContextClosed
 from realtime_tts.text.normalizer import NormalizedText, Normalizer
 from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.planner import Segment, SpeechPlanner
@@ -182,13 +181,11 @@ def test_an_empty_delta_changes_nothing() -> None:
     assert planner.next_deadline() == 2.0
 
 
-def test_text_after_the_end_is_refused() -> None:
+def test_a_second_end_has_no_effect() -> None:
     planner = SpeechPlanner(SPELLING)
     planner.push("Hi", 0.0)
     assert len(planner.end(0.0)) == 1
     assert planner.end(0.0) == []
-    with pytest.raises(ContextClosed):
-        planner.push("more", 0.0)
 
 
 def test_lone_surrogates_are_replaced_in_place() -> None:
