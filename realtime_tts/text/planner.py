@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from realtime_tts.text.characters import replace_surrogates
@@ -18,7 +18,6 @@ from realtime_tts.text.words import Word, place_words
 
 OPEN_STALL_S = 10.0  # a stalled text in an open segment holds an engine stream for at most this long
 _END_WAIT_S = 0.03  # text that came in one piece is whole if its end follows within this time
-_STRETCH_PARTS = 8  # of a segment that had to be split
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +252,11 @@ class SpeechPlanner(Planner):
         self._open, self._opens_at = OpenText(self._normalizer, self._config.max_chars, segment.end), None
         self._skipped.add(normalized.ranges(SKIPPED), normalized.fates, segment.start)
         parts = split_spoken(normalized, self._config.max_chars)
-        for first in range(0, max(1, len(parts)), _STRETCH_PARTS):
-            stretch = parts[first : first + _STRETCH_PARTS]
-            made = [self._segment_of(part, segment, is_last=part is parts[-1]) for part in stretch]
-            if first == 0 and made and normalized.added_chars:
-                made[0] = replace(made[0], added_chars=normalized.added_chars)
-            yield made
+        for part in parts:
+            added_chars = normalized.added_chars if part is parts[0] else 0
+            yield [self._segment_of(part, segment, added_chars, is_last=part is parts[-1])]
 
-    def _segment_of(self, part: NormalizedText, segment: TextSegment, *, is_last: bool) -> Segment:
+    def _segment_of(self, part: NormalizedText, segment: TextSegment, added_chars: int, *, is_last: bool) -> Segment:
         start = segment.start + part.start
         self._num_segments += 1
         return Segment(
@@ -271,6 +267,7 @@ class SpeechPlanner(Planner):
             start + len(part.source),
             place_words(part, start),
             ends_sentence=is_last and segment.ends_sentence,
+            added_chars=added_chars,
         )
 
 
