@@ -68,7 +68,7 @@ class SsmlReader:
     def __init__(self) -> None:
         self._pending = ""
         self._position = 0  # of what is read now, in the whole text
-        self._open: list[_Element] = []
+        self._open = [_Element("", 1.0, 1.0)]  # the first one contains the whole text
         self._num_silent = 0  # of those, that are not spoken
         self._is_begun = self._is_over = False  # something was there; the root has ended
 
@@ -93,7 +93,7 @@ class SsmlReader:
         """Check that the text ends outside of tags and elements."""
         if self._pending:
             self._fail("the text ends within a tag or an entity")
-        if self._open:
+        if len(self._open) > 1:
             self._fail(f"<{self._open[-1].name}> is not closed")
 
     # ---- pieces --------------------------------------------------------------------------------------------------
@@ -138,8 +138,7 @@ class SsmlReader:
             self._is_begun = True
         if self._num_silent:
             yield Tag(num_chars)
-        elif self._open and self._open[-1].defers:
-            element = self._open[-1]
+        elif (element := self._open[-1]).defers:
             element.text.append(text)
             element.num_chars += num_chars
             if element.num_chars > MAX_SUBSTITUTED_CHARS:
@@ -174,12 +173,12 @@ class SsmlReader:
             yield Break(True)
         if self._is_over or (name == "speak" and self._is_begun):
             self._fail("<speak> must be the first element and contain all others")
-        if self._open and self._open[-1].defers:
-            self._fail(f"<{self._open[-1].name}> may contain text only")
-        if len(self._open) == MAX_DEPTH:
+        outer = self._open[-1]
+        if outer.defers:
+            self._fail(f"<{outer.name}> may contain text only")
+        if len(self._open) > MAX_DEPTH:
             self._fail(f"more than {MAX_DEPTH} nested elements")
         self._is_begun = True
-        outer = self._open[-1] if self._open else _Element("", 1.0, 1.0)
         element = _Element(name, outer.speed, outer.volume)
         is_ignored = name not in _FOLLOWED
         if name == "break":
@@ -203,7 +202,7 @@ class SsmlReader:
         yield Tag(len(tag), is_ignored)
 
     def _close(self, name: str, tag: str) -> Iterator[Piece]:
-        if not self._open or self._open[-1].name != name:
+        if self._open[-1].name != name:
             self._fail(f"</{name[:64]}> has no open element")
         element = self._open.pop()
         self._num_silent -= name in _SILENT
@@ -212,8 +211,7 @@ class SsmlReader:
             yield from substituted(text, element.num_chars, alias=element.alias, say_as=element.say_as)
             if not element.num_chars and element.alias is not None:
                 self._fail("<sub> has no text")
-        outer = self._open[-1] if self._open else _Element("", 1.0, 1.0)
-        yield from self._between(name, element, outer)
+        yield from self._between(name, element, self._open[-1])
         self._is_over = name == "speak"
         yield Tag(len(tag))
 
