@@ -17,9 +17,6 @@ from realtime_tts.text.rules.verbalize import foreign_words
 _END = r"(?![^\W_])"
 _MAX_BYTE = 255
 _GERMAN_DATIVE = frozenset({"am", "vom", "zum", "dem", "den", "ab", "seit", "bis", "beim"})
-# Endings of num2words' "one" and "two", and the feminine forms that count hours.
-_FEMININE_ONE = {"es": ("uno", "una"), "fr": ("un", "une"), "it": ("uno", "una"), "pt": ("um", "uma")}
-_FEMININE_TWO = {"pt": ("dois", "duas")}
 
 
 @cache
@@ -149,13 +146,9 @@ class _Reader:
         return f"{hours} {self._forms.and_minutes}{self._cardinal(str(minute))}" if minute else hours
 
     def _hours(self, hour: int) -> str:
-        words = self._cardinal(str(hour))
-        if self._language == "de":
-            return "ein" if words == "eins" else words
-        forms = _FEMININE_ONE if hour in (1, 21) else _FEMININE_TWO if hour in (2, 22) else {}
-        ending, form = forms.get(self._language, ("", ""))
-        is_apart = words == ending or words.endswith(" " + ending) or self._language == "es"
-        return words.removesuffix(ending) + form if ending and is_apart and words.endswith(ending) else words
+        """Return the cardinal before the noun of an hour; the table `hours` has the words that change there."""
+        counting = word_table("hours", self._language)
+        return " ".join(counting.get(word, word) for word in self._cardinal(str(hour)).split())
 
     # Amounts and quantities
 
