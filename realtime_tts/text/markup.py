@@ -185,10 +185,10 @@ class PlainReader:
             yield from self._close(element.lower(), tag)
         else:
             found = _ATTRIBUTE.findall(match["attributes"])
-            yield from self._open(element.lower(), {each[0].lower(): "".join(each[1:]) for each in found}, tag)
+            yield from self._open(element.lower(), {each[0].lower(): "".join(each[1:]).lower() for each in found}, tag)
 
     def _open(self, name: str, attributes: dict[str, str], tag: str) -> Iterator[Piece]:
-        if name == "expr" and (kind := attributes.get("type", "").lower()) in tags.TYPES:
+        if name == "expr" and (kind := attributes.get("type", "")) in tags.TYPES:
             name, attributes = kind, {tags.TYPES[kind]: attributes.get("label", "")}
         effect = ELEMENTS[name]
         is_followed = effect is Effect.SILENT
@@ -196,12 +196,12 @@ class PlainReader:
             yield self._sound(_plain_name(attributes.get("value", "")), tag)
             return
         if effect is Effect.PAUSE:
-            duration_ms = tags.duration_ms(attributes.get("time"), attributes.get("strength", "").lower() or None)
+            duration_ms = tags.duration_ms(attributes.get("time"), attributes.get("strength") or None)
             if duration_ms is not None:
                 yield Pause(len(tag), duration_ms)
                 return
         elif effect is Effect.SPELL:
-            is_followed = name == "spell" or attributes.get("interpret-as", "").lower() in KINDS
+            is_followed = name == "spell" or attributes.get("interpret-as") in KINDS
             self._spelt = "" if is_followed else self._spelt
         elif effect is Effect.MANNER:
             speed, volume, is_followed = tags.manner(name, attributes)

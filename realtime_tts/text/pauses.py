@@ -9,8 +9,3 @@ DEFAULT_PAUSE_MS = 500.0
 # Clients of other services take an answer without audio for a failure: this much of it makes a frame in every format.
 EMPTY_SPEECH_MS = 160.0
 STRENGTHS_MS = {"none": 0.0, "x-weak": 100.0, "weak": 250.0, "medium": 500.0, "strong": 750.0, "x-strong": 1000.0}
-
-
-def pause_ms(number: str, unit: str) -> float:
-    """Return the duration of a pause in ms, at most `MAX_PAUSE_MS`. `unit` is "ms" or "s"."""
-    return min(MAX_PAUSE_MS, float(number) * (1.0 if unit == "ms" else 1000.0))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from realtime_tts.contract.speech_params import MAX_SPEED, MAX_VOLUME, MIN_SPEED
-from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, STRENGTHS_MS, pause_ms
+from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, MAX_PAUSE_MS, STRENGTHS_MS
 
 
 class Effect(Enum):
@@ -69,17 +69,19 @@ DIRECTIONS = tuple(_DIRECTIONS.split("|"))
 RATES = {"x-slow": 0.5, "slow": 0.75, "medium": 1.0, "default": 1.0, "fast": 1.25, "x-fast": 1.5}
 VOLUMES = {"silent": 0.0, "x-soft": 0.25, "soft": 0.5, "medium": 1.0, "default": 1.0, "loud": 1.4, "x-loud": 2.0}
 
-_DURATION = re.compile(r"\+?(\d{1,6}(?:\.\d*)?|\.\d+)\s{0,2}(ms|s)", re.ASCII)
+_DURATION = re.compile(r"\+?(\d{1,6}(?:\.\d*)?|\.\d+)\s{0,2}(ms|s)", re.ASCII | re.IGNORECASE)
 _PERCENT = re.compile(r"([+-]?)(\d{1,4}(?:\.\d{1,3})?)%", re.ASCII)
 _NUMBER = re.compile(r"\d{1,3}(?:\.\d{0,6})?|\.\d{1,6}", re.ASCII)
-_DECIBELS = re.compile(r"([+-]?\d{1,3}(?:\.\d{1,3})?)dB", re.ASCII)
+_DECIBELS = re.compile(r"([+-]?\d{1,3}(?:\.\d{1,3})?)dB", re.ASCII | re.IGNORECASE)
 
 
 def duration_ms(time: str | None, strength: str | None = None) -> float | None:
-    """Return the duration of a pause with these attributes; None if one is invalid."""
+    """Return the duration of a pause with these attributes, at most `MAX_PAUSE_MS`; None if one is invalid."""
     if time is not None:
         found = _DURATION.fullmatch(time.strip())
-        return None if found is None else pause_ms(found.group(1), found.group(2))
+        if found is None:
+            return None
+        return min(MAX_PAUSE_MS, float(found.group(1)) * (1.0 if found.group(2).lower() == "ms" else 1000.0))
     return DEFAULT_PAUSE_MS if strength is None else STRENGTHS_MS.get(strength)
 
 

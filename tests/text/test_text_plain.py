@@ -51,6 +51,9 @@ def num_chars(piece: Piece) -> int:
         ("[[Break]]", 500),
         ("[Pause: 250 ms]", 250),
         ("[pause 1.25s]", 1250),
+        ("[PAUSE 2S]", 2000),
+        ('<BREAK TIME="400MS"/>', 400),
+        ('<break strength="X-Weak"/>', 100),
         ("[short pause]", 250),
         ("[Long Pause]", 1000),
     ],
@@ -115,6 +118,7 @@ def test_a_pause_is_found_in_any_split(tag: str, duration_ms: float) -> None:
             '<prosody rate="80%" pitch="low">a</prosody><prosody>',
             [Break(False, 0.8), Decoded(" ", 32, True), "a", Break(), Tag(10), Decoded(" ", 9, True)],
         ),
+        ('<PROSODY RATE="SLOW" VOLUME="+99DB">', [Break(False, 0.75, 2.0), Decoded(" ", 36)]),
         ('<prosody rate="-100%" volume="+99dB">', [Break(False, 0.25, 2.0), Decoded(" ", 37)]),
         (
             '<say-as interpret-as="digits">12</say-as><say-as interpret-as="date">',
