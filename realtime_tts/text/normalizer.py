@@ -163,8 +163,9 @@ class Normalization:
     def spoken(self, first: int = 0) -> NormalizedText:
         """Return what has been read so far, without the spans before `first`. Until `close` the text ends with a word,
         and `source` may contain more."""
-        text, spans = "".join(self._spoken.parts), tuple(self._spoken.spans[first:])
-        return NormalizedText(text, self._folded.source, spans, self._fates.known(), self._added_chars)
+        spoken = self._spoken
+        spans, fates = tuple(spoken.spans[first:]), self._fates.known()
+        return NormalizedText(spoken.text, self._folded.source, spans, fates, self._added_chars)
 
     def extending(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
         """Add text; the text that follows must not begin with a mark. The work is done in stretches, which have to be

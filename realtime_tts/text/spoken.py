@@ -31,10 +31,8 @@ class SpokenTextBuilder:
 
     def __init__(self, charset: frozenset[str] | None) -> None:
         self._charset = charset
-        self.parts: list[str] = []
+        self.text = ""
         self.spans: list[Span] = []
-        self._length = 0
-        self._last = ""  # last character written
         self._pause = ""
         self._is_written = False  # whether the pause is punctuation as written
         self._opening = ""
@@ -50,7 +48,7 @@ class SpokenTextBuilder:
     def add_pause(self, mark: str) -> None:
         """Add a pause after the words so far."""
         if self.spans and not self._is_written and _strength(mark) > _strength(self._pause):
-            self._pause = "。" if mark == "." and self._charset is None and is_cjk(self._last) else mark
+            self._pause = "。" if mark == "." and self._charset is None and is_cjk(self.text[-1]) else mark
         self._space = True
 
     def add_mark(self, text: str, *, opens: bool) -> None:
@@ -100,25 +98,25 @@ class SpokenTextBuilder:
             words = opening + " " * self._space + words
             self._space = self._is_apart
         self._write_pause()
-        if self._last and (self._space or (spaced and not opening)) and not self._joins(words[0]):
-            self._write(" ")
-        start = self._length
-        self._write(words)
+        if self.text and (self._space or (spaced and not opening)) and not self._joins(words[0]):
+            self.text += " "
+        start = len(self.text)
+        self.text += words
         if self.spans and source_start < self.spans[-1].source_end:
             start, _, source_start, _ = self.spans.pop()
-        self.spans.append(Span(start, self._length, source_start, source_end))
+        self.spans.append(Span(start, len(self.text), source_start, source_end))
         self._space, self._is_blank = spaced, False
 
     def _extend(self, ending: str, source_end: int) -> None:
         """Add to the last word without a space."""
-        self._write(ending)
+        self.text += ending
         start, _, source_start, _ = self.spans.pop()
-        self.spans.append(Span(start, self._length, source_start, source_end))
+        self.spans.append(Span(start, len(self.text), source_start, source_end))
         self._space = True
 
     def _joins(self, first: str) -> bool:
         """Return True if no space belongs before `first`: CJK text has none between characters or after punctuation."""
-        last = self._pause[-1:] or self._last
+        last = self._pause[-1:] or self.text[-1:]
         if is_cjk_punctuation(last):
             return True
         return is_cjk(last) and (is_cjk(first) or is_cjk_punctuation(first))
@@ -128,13 +126,8 @@ class SpokenTextBuilder:
         is_written, self._is_written = self._is_written, False
         self._pause = ""
         if mark:
-            self._write(mark)
+            self.text += mark
             self._space = self._space or not is_written
-
-    def _write(self, text: str) -> None:
-        self.parts.append(text)
-        self._length += len(text)
-        self._last = text[-1]
 
 
 def _strength(mark: str) -> int:
