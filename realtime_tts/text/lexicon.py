@@ -54,7 +54,7 @@ class Lexicon:
         self._beginnings: set[str] = set()  # of both, at the ends of their pieces
         self._longest = 0
         for word, respelling in self.entries:
-            folded = " ".join(_folded(word).split())
+            folded = " ".join(Folded().extend(word).split())
             _check(word, folded, respelling)
             ends = _piece_ends(folded)
             if len(ends) > _MAX_PIECES:
@@ -115,12 +115,6 @@ def _check(word: str, folded: str, respelling: str) -> None:
 def _named(word: str) -> str:
     """Return the word of an entry, shortened, for an error message."""
     return repr(word[:MAX_WORD_CHARS])
-
-
-def _folded(word: str) -> str:
-    folded = Folded()
-    folded.extend(word)
-    return folded.text
 
 
 def _piece_ends(folded: str) -> list[int]:

@@ -73,16 +73,10 @@ Piece = str | Pause | Tag | Break | Decoded | Substitute
 def substituted(text: str, num_chars: int, *, alias: str | None = None, say_as: str = "") -> Iterator[Piece]:
     """Yield the pieces for `text`, written with `num_chars`, that is read as something else. Outer spaces stay."""
     inner = text.strip()
-    if not inner:
-        if text:
-            yield text if len(text) == num_chars else Tag(num_chars)
-        return
-    if len(text) != num_chars:
+    if inner and len(text) == num_chars:
+        before, _, after = text.partition(inner)
+        yield from filter(None, (before, Substitute(inner, len(inner), alias, say_as), after))
+    elif inner:
         yield Substitute(text, num_chars, alias, say_as)
-        return
-    before = len(text) - len(text.lstrip())
-    if before:
-        yield text[:before]
-    yield Substitute(inner, len(inner), alias, say_as)
-    if before + len(inner) < len(text):
-        yield text[before + len(inner) :]
+    elif text:
+        yield text if len(text) == num_chars else Tag(num_chars)

@@ -115,9 +115,7 @@ class Normalizer:
         return not all(map(self._reads, filter(has_content, set(source))))
 
     def _reads_alone(self, char: str) -> bool:
-        if not char.isalnum():
-            return False
-        return SKIPPED not in self.normalize(char).fates
+        return char.isalnum() and SKIPPED not in self.normalize(char).fates
 
     def normalize(self, source: str) -> NormalizedText:
         """Normalise a whole text. Linear in `source`; never raises."""

@@ -27,6 +27,9 @@ class SpokenTextBuilder:
     Pauses before the first word are dropped; of several pauses in a row the strongest stays. Punctuation as written
     stays whole: closing marks and stops go to the word before them, opening marks to the word after them. Tokens that
     come from one source character ("㎏%" is folded to "kg%", of which "g%" could be a token) share a span.
+
+    Attributes:
+        text, spans: written so far.
     """
 
     def __init__(self, charset: frozenset[str] | None) -> None:

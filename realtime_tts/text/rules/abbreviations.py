@@ -12,7 +12,7 @@ from realtime_tts.text.rules.numbers import END
 # Written with a full stop. The stop is part of the abbreviation, unless a sentence ends there too.
 _DOTTED = word_table("dotted_abbreviations")
 _PLAIN = word_table("plain_abbreviations")
-_TITLES = word_set("titles")
+_NEVER_LAST = word_set("titles") | {"e.g", "i.e", "vs", "cf", "viz"}
 _NEEDS_NUMBER = word_table("abbreviations_before_numbers")
 _STREETS, _TITLES_OF = {"st": "Street", "dr": "Drive"}, {"st": "Saint", "dr": "Doctor"}
 # Words of their own that end sentences: only a following number or name makes them abbreviations.
@@ -27,17 +27,13 @@ def _dotted(match: re.Match[str], scan: Scan) -> str | None:
         return _street_or_title(name, scan, match)
     if name not in _DOTTED or (name in _WORDS_TOO and not (match.group(1)[0].isupper() and _before_name(scan, match))):
         return None
-    spoken = _DOTTED[name]
-    return spoken + _sentence_stop(scan, match, name)
+    return _DOTTED[name] + _sentence_stop(scan, match, name)
 
 
 def _is_number(name: str, following: str) -> bool:
-    return following[:1].isdigit() or (name == "no" and _is_code(following))
-
-
-def _is_code(word: str) -> bool:
-    """ "A12": a code in place of a number."""
-    return word[:1].isupper() and any(map(str.isdecimal, word))
+    """ "5", and after "No." a code: "A12"."""
+    is_code = following[:1].isupper() and any(map(str.isdecimal, following))
+    return following[:1].isdigit() or (name == "no" and is_code)
 
 
 def _street_or_title(name: str, scan: Scan, match: re.Match[str]) -> str:
@@ -84,9 +80,7 @@ def _before_name(scan: Scan, match: re.Match[str]) -> bool:
 
 def _sentence_stop(scan: Scan, match: re.Match[str], name: str) -> str:
     """Return "." if the abbreviation's full stop also ends the sentence, else ""."""
-    if name in _TITLES or not match.group().endswith("."):
-        return ""
-    if name in ("e.g", "i.e", "vs", "cf", "viz"):
+    if name in _NEVER_LAST or not match.group().endswith("."):
         return ""
     return "." if scan.ends_sentence(match.end()) else ""
 

@@ -6,13 +6,11 @@ import re
 
 from realtime_tts.text.rules.base import Rule, Scan, any_of
 from realtime_tts.text.rules.locales import Currency, currencies, noun
-from realtime_tts.text.rules.numbers import END, NUMBER
+from realtime_tts.text.rules.numbers import END, MAGNITUDES, NUMBER
 from realtime_tts.text.rules.verbalize import cardinal, number
 
 _CURRENCIES = currencies("en")
 _CENT = noun("cent+")
-_MAGNITUDES = {"k": "thousand", "m": "million", "mn": "million", "mm": "million", "mio": "million", "b": "billion",
-               "bn": "billion", "t": "trillion", "tn": "trillion"}  # fmt: skip
 _SIGN = "[$€£¥₹₩₽]"
 _CODE = any_of(filter(str.isalpha, _CURRENCIES))
 _SIGNED = rf"-?(?:{NUMBER}|\.\d\d(?!\d))"
@@ -28,7 +26,7 @@ def _amount(currency: Currency, low: str, high: str | None, magnitude: str | Non
             f"{'minus ' * end.startswith('-')}{_amount(currency, end.lstrip('-'), None, magnitude)}" for end in ends
         )
     if magnitude:
-        magnitude = _MAGNITUDES.get(magnitude.lower(), magnitude)
+        magnitude = MAGNITUDES.get(magnitude.lower(), magnitude)
         span = f"{number(low)} to {number(high)}" if high else number(low)
         return f"{span} {magnitude} {currency.unit.many}"
     if high:

@@ -129,7 +129,8 @@ def _roman(match: re.Match[str], scan: Scan) -> str | None:
 
 
 _LONG_RUN = 10
-_MAGNITUDES = {"k": "thousand", "K": "thousand", "m": "million", "M": "million", "bn": "billion", "B": "billion"}
+MAGNITUDES = {"k": "thousand", "m": "million", "mn": "million", "mm": "million", "mio": "million", "b": "billion",
+              "bn": "billion", "t": "trillion", "tn": "trillion"}  # fmt: skip
 _LENGTH_WORDS = word_set("length_words")
 
 
@@ -145,7 +146,7 @@ def _magnitude(match: re.Match[str], scan: Scan) -> str | None:
         return f"{number(match.group(1))} million"
     if not following[:1].islower() or following in _LENGTH_WORDS:
         return None
-    return f"{number(match.group(1))} {_MAGNITUDES[match.group(2)]}"
+    return f"{number(match.group(1))} {MAGNITUDES[match.group(2).lower()]}"
 
 
 def _scientific(match: re.Match[str], scan: Scan) -> str | None:
