@@ -70,21 +70,21 @@ class PausePlanner(Planner):
         self._last_text_at = now
         self._text += replace_surrogates(delta)
         self._is_blank = self._is_blank and not delta.strip()
-        yield from self._reading_all(self._reader.push(delta), now)
+        yield from self._reading(self._reader.push(delta), now)
 
     def flushing(self, now: float) -> Planning:
-        yield from self._reading_all(self._reader.release(), now)
+        yield from self._reading(self._reader.release(), now)
         yield from self._placed(self._planner.flushing(now))
         yield from self._filling()
 
     def ending(self, now: float) -> Planning:
-        yield from self._reading_all(self._reader.finish(), now)
+        yield from self._reading(self._reader.finish(), now)
         yield from self._placed(self._planner.ending(now))
         yield from self._filling()
 
     def ticking(self, now: float) -> Planning:
         if (released_at := self._released_at()) is not None and now >= released_at:
-            yield from self._reading_all(self._reader.release(), now)
+            yield from self._reading(self._reader.release(), now)
         yield from self._placed(self._planner.ticking(now))
 
     def next_deadline(self) -> float | None:
@@ -114,34 +114,31 @@ class PausePlanner(Planner):
             self._is_filled = True
             yield [self._silence(0, self.num_chars, EMPTY_SPEECH_MS)]
 
-    def _reading_all(self, pieces: Iterable[Piece], now: float) -> Planning:
+    def _reading(self, pieces: Iterable[Piece], now: float) -> Planning:
         for piece in pieces:
-            yield from self._reading(piece, now)
-
-    def _reading(self, piece: Piece, now: float) -> Planning:
-        if isinstance(piece, Tag | Decoded) and piece.is_ignored:
-            self._ignored.append((self.num_chars, self.num_chars + piece.num_chars))
-        if isinstance(piece, str):
-            yield from self._placed(self._planner.pushing(piece, now))
-        elif isinstance(piece, Decoded):
-            yield from self._placed(self._planner.pushing(piece.char, now))
-            self._positions.stretch(self._planner.num_chars, piece.num_chars - 1)
-        elif isinstance(piece, Substitute):
-            yield from self._placed(self._planner.pushing_whole(piece, now))
-            self._positions.stretch(self._planner.num_chars, piece.num_chars - len(piece.text))
-        elif isinstance(piece, Tag):
-            self._positions.cut(self._planner.num_chars, piece.num_chars)
-        elif isinstance(piece, Break):
-            yield from self._placed(self._planner.flushing(now))
-            self._manner = piece
-            self._follows_sentence = self._follows_sentence or (piece.ends_sentence and self._ends_with_speech)
-        else:
-            yield from self._placed(self._planner.flushing(now))
-            self._positions.cut(self._planner.num_chars, piece.num_chars)
-            self._follows_sentence, self._ends_with_speech = False, False
-            if (duration_ms := min(piece.duration_ms, self._silence_left_ms)) > 0:
-                self._silence_left_ms -= duration_ms
-                yield [self._silence(self.num_chars - piece.num_chars, self.num_chars, duration_ms)]
+            if isinstance(piece, Tag | Decoded) and piece.is_ignored:
+                self._ignored.append((self.num_chars, self.num_chars + piece.num_chars))
+            if isinstance(piece, str):
+                yield from self._placed(self._planner.pushing(piece, now))
+            elif isinstance(piece, Decoded):
+                yield from self._placed(self._planner.pushing(piece.char, now))
+                self._positions.stretch(self._planner.num_chars, piece.num_chars - 1)
+            elif isinstance(piece, Substitute):
+                yield from self._placed(self._planner.pushing_whole(piece, now))
+                self._positions.stretch(self._planner.num_chars, piece.num_chars - len(piece.text))
+            elif isinstance(piece, Tag):
+                self._positions.cut(self._planner.num_chars, piece.num_chars)
+            elif isinstance(piece, Break):
+                yield from self._placed(self._planner.flushing(now))
+                self._manner = piece
+                self._follows_sentence = self._follows_sentence or (piece.ends_sentence and self._ends_with_speech)
+            else:
+                yield from self._placed(self._planner.flushing(now))
+                self._positions.cut(self._planner.num_chars, piece.num_chars)
+                self._follows_sentence, self._ends_with_speech = False, False
+                if (duration_ms := min(piece.duration_ms, self._silence_left_ms)) > 0:
+                    self._silence_left_ms -= duration_ms
+                    yield [self._silence(self.num_chars - piece.num_chars, self.num_chars, duration_ms)]
 
     def _released_at(self) -> float | None:
         if self._stall_flush_s is None or not self._reader.has_pending:

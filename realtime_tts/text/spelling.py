@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from realtime_tts.text.characters import is_mark
 from realtime_tts.text.language_data import word_table
-from realtime_tts.text.rules.verbalize import digit_word
+from realtime_tts.text.rules.verbalize import foreign_words
 
 SIGNS = word_table("spelt_signs")
 _EXTENSION = re.compile(r"(?:extension|ext\.?|x\.?)\s*(?=\d)", re.IGNORECASE)
@@ -61,7 +61,7 @@ def _groups(groups: list[str], spoken: Callable[[str], str]) -> str:
 
 def _sign(char: str, language: str) -> str:
     if char.isdecimal():
-        return digit_word(char, language)
+        return foreign_words(str(int(char)), language)
     if char.isalpha():
         return char.upper() if len(char.upper()) == 1 else char
     if is_mark(char):

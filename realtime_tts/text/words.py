@@ -110,14 +110,10 @@ def _share_ends(text: str, span: Span, sizes: list[int]) -> list[int]:
         num_taken += size
         wanted = span.start + (span.end - span.start) * num_taken // sum(sizes)
         free = spaces[: len(spaces) - num_left + 1] if num_left else []
-        end = _nearest(free, wanted) if free else wanted
+        end = min(free, key=lambda index: abs(index - wanted), default=wanted)
         spaces = [index for index in spaces if index > end]
         ends.append(max(end, ends[-1] if ends else span.start))
     return ends
-
-
-def _nearest(indices: list[int], wanted: int) -> int:
-    return min(indices, key=lambda index: abs(index - wanted))
 
 
 def _size(source: str) -> int:

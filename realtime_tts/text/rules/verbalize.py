@@ -51,13 +51,6 @@ def year(number: str) -> str:
     return _convert(str(int(number)), "year", "en").replace("oh-", "oh ")
 
 
-def digit_word(digit: str, language: str) -> str:
-    """Return the name of a digit; the digit itself in a language that num2words does not know."""
-    if language == "en":
-        return _DIGITS[int(digit)]
-    return foreign_words(str(int(digit)), language)
-
-
 def digits(text: str) -> str:
     """ "405" → "four zero five"; what is not a digit separates groups."""
     return " ".join(_DIGITS[int(char)] if char.isdecimal() else "" for char in text).strip()
