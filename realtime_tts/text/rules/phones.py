@@ -8,14 +8,13 @@ from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.verbalize import digits
 
 _GROUPS = re.compile(r"\d+")
-_MIN_NATIONAL_DIGITS = 7
-_MIN_INTERNATIONAL_DIGITS = 7
+_MIN_DIGITS = 7
 
 
 def _phone(match: re.Match[str], scan: Scan) -> str | None:
     written, extension = match.group(1), match.group(2)
     groups = _GROUPS.findall(written)
-    if written.startswith("+") and sum(map(len, groups)) < _MIN_INTERNATIONAL_DIGITS:
+    if written.startswith("+") and sum(map(len, groups)) < _MIN_DIGITS:
         return None
     plus = "plus " if written.startswith("+") else ""
     spoken = plus + ", ".join(digits(group) for group in groups)
@@ -25,7 +24,7 @@ def _phone(match: re.Match[str], scan: Scan) -> str | None:
 def _national(match: re.Match[str], scan: Scan) -> str | None:
     """ "0800 123 456", "020 7946 0958", "01 23 45 67 89": a zero leads, and there are enough digits."""
     groups = _GROUPS.findall(match.group(1))
-    if sum(map(len, groups)) < _MIN_NATIONAL_DIGITS or (len(groups[0]) == 2 and len(groups) < 4):
+    if sum(map(len, groups)) < _MIN_DIGITS or (len(groups[0]) == 2 and len(groups) < 4):
         return None
     return _phone(match, scan)
 
