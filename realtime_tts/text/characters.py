@@ -32,6 +32,8 @@ _HANGUL = re.compile("[\u1100-\u11ff\u3131-\u318e\ua960-\ua97f\uac00-\ud7ff]")
 # Thai, Lao, Khmer, Burmese and their relatives: Unicode's line breaking needs a dictionary to find their words.
 _COMPLEX = regex.compile(r"\p{Line_Break=Complex_Context}")
 _THAI_VOWELS = frozenset("\u0e33\u0eb3")  # SARA AM of Thai and Lao: letters that extend the one before them
+# Pattern for `regex`: a letter of a script with spaces between words, or a mark.
+WORD_LETTER = rf"(?:(?!{_CJK.pattern}|{_COMPLEX.pattern})\p{{L}}|[\p{{M}}{''.join(_THAI_VOWELS | JOINERS)}])"
 # Vowels that are written before their consonant, and signs that stack the next consonant under this one.
 _BEFORE_CONSONANT = frozenset("\u0e40\u0e41\u0e42\u0e43\u0e44\u0ec0\u0ec1\u0ec2\u0ec3\u0ec4\u1039\u17d2\u1a60")
 _SENTENCE_STOP = regex.compile(r"\p{Sentence_Break=STerm}")

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 
-from realtime_tts.text.characters import begins_grapheme, is_clause_stop, is_mark, is_sentence_stop, is_unspaced
+import regex
+
+from realtime_tts.text.characters import (
+    WORD_LETTER,
+    begins_grapheme,
+    is_clause_stop,
+    is_mark,
+    is_sentence_stop,
+    is_unspaced,
+)
 from realtime_tts.text.language_data import word_set
 from realtime_tts.text.rules.base import Scan, SpokenToken
 
-_MAX_WORD = 200
 _MAX_GRAPHEME = 16
 _PLAIN = re.compile(r"[A-Za-z]{1,200}(?=[ ,.!?]|\Z)")
+_WORD = regex.compile(rf"(?s:.)(?:{WORD_LETTER}|(?<={WORD_LETTER})['-](?={WORD_LETTER})){{0,199}}+")
 _SPOKEN = word_set("spoken_acronyms")  # said as words
 _EMPHASISED = word_set("emphasised")  # plain words that people capitalise
 _LETTER_PAIRS = word_set("letter_pairs")
@@ -23,18 +32,7 @@ _PAUSES = {",": ",", ";": ";", ":": ":", "—": "—", "(": ",", ")": ",", "[": 
 
 def word_end(text: str, index: int) -> int:
     """Return the end of the word at `index`: letters and marks, with apostrophes and hyphens inside."""
-    plain = _PLAIN.match(text, index)
-    if plain:
-        return plain.end()
-    end = index
-    limit = min(len(text), index + _MAX_WORD)
-    while end < limit:
-        char = text[end]
-        inner = char in "'-" and end + 1 < len(text) and _is_letter(text[end + 1]) and _is_letter(text[end - 1])
-        if end > index and not (inner or _is_letter(char)):
-            break
-        end += 1
-    return end
+    return int((_PLAIN.match(text, index) or _WORD.match(text, index)).end())
 
 
 def word_ends(scan: Scan, index: int) -> tuple[int, int]:
@@ -65,10 +63,6 @@ def read_word(word: str, scan: Scan) -> str:
     parts = word.split("-")
     read = [read_caps(part, scan) for part in parts]
     return ("-" if read == parts else " ").join(read)
-
-
-def _is_letter(char: str) -> bool:
-    return (char.isalpha() and not is_unspaced(char)) or is_mark(char)
 
 
 def spell(letters: str) -> str:
