@@ -154,7 +154,7 @@ class Normalization:
 
     def closing(self, source: str, readings: Sequence[Reading] = ()) -> Iterator[None]:
         """Add the rest of the text, in stretches as `extending`; after the last, `spoken` returns the whole."""
-        self._scan.close()
+        self._scan.is_open = False
         yield from self.extending(source, readings)
         self._spoken.close()
 

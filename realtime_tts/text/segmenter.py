@@ -313,11 +313,10 @@ class Segmenter:
         for char in rest:
             visible_before.append(self._num_visible)
             self._append(char)
-        self._gaps = [
-            _Gap(gap.index - end, visible_before[gap.index - end], gap.boundary)
-            for gap in self._gaps
-            if gap.index > end
-        ]
-        gap, self._undecided = self._undecided, None
-        if gap is not None and gap.index > end and gap.index - end < len(rest):
-            self._undecided = _Gap(gap.index - end, visible_before[gap.index - end], gap.boundary)
+
+        def moved(gap: _Gap) -> _Gap:
+            return _Gap(gap.index - end, visible_before[gap.index - end], gap.boundary)
+
+        self._gaps = [moved(gap) for gap in self._gaps if gap.index > end]
+        if self._undecided is not None:
+            self._undecided = moved(self._undecided) if self._undecided.index > end else None

@@ -31,7 +31,7 @@ RULES = RuleList(
 def scan_of(text: str) -> Scan:
     scan = Scan("en", (), str, spell=False)
     scan.extend(text)
-    scan.close()
+    scan.is_open = False
     return scan
 
 

@@ -155,10 +155,6 @@ class Scan:
                 longest = found
         return longest
 
-    def close(self) -> None:
-        """Record that no text follows."""
-        self.is_open = False
-
     def match(self, pattern: ReachingPattern, index: int) -> re.Match[str] | None:
         """Return the match of a pattern at `index`."""
         if self.is_open and pattern.reaches_end(self.text, index):
