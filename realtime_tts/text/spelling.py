@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from realtime_tts.text.characters import is_mark
 from realtime_tts.text.language_data import word_table
 from realtime_tts.text.rules.verbalize import foreign_words
 
@@ -64,6 +63,4 @@ def _sign(char: str, language: str) -> str:
         return foreign_words(str(int(char)), language)
     if char.isalpha():
         return char.upper() if len(char.upper()) == 1 else char
-    if is_mark(char):
-        return ""
     return SIGNS.get(char, "") if language == "en" else ""
