@@ -26,10 +26,9 @@ from realtime_tts.speech.voices import VoiceLabels
 MIN_TTL_S, MAX_TTL_S = 10.0, 86_400.0
 
 
-MadeVoice = tuple[VoiceRecord, Sequence[RecordingRemark]]
-
-
-async def make_voice(gateway: Gateway, client: Client, wanted: VoiceRequest) -> MadeVoice:
+async def make_voice(
+    gateway: Gateway, client: Client, wanted: VoiceRequest
+) -> tuple[VoiceRecord, Sequence[RecordingRemark]]:
     """Return a new voice and remarks about its recordings, after waiting for a slot: only some are made at once.
 
     Raises:
@@ -39,18 +38,35 @@ async def make_voice(gateway: Gateway, client: Client, wanted: VoiceRequest) -> 
     """
     client.check_owner()
     await gateway.availability.load()
-    labels = _labels(wanted)
+    labels, limit = _labels(wanted), gateway.settings.server.voices.max_voices_per_tenant
+    recordings: VoiceRecordings | Latents
+    remarks: Sequence[RecordingRemark] = ()
+    content, consent = "", None
     async with gateway.voice_making.turns.place(client.tenant):
-        gateway.voices.check_room(
-            client.tenant, gateway.settings.server.voices.max_voices_per_tenant, wanted.ttl_s is not None
-        )
-        if wanted.has_recordings:
-            made = await _clone(gateway, client, wanted, labels)
+        gateway.voices.check_room(client.tenant, limit, wanted.ttl_s is not None)
+        if not wanted.has_recordings:
+            recordings = await _design(gateway, client, wanted)
+        elif wanted.instructions:
+            raise InvalidRequest("a voice is made of recordings or of a description, not of both", field="instructions")
         else:
-            made = await _design(gateway, client, wanted, labels)
+            # In a thread: hashing runs at a few hundred MB/s, and 40 MB would block the event loop.
+            content, recordings_sha256 = await asyncio.to_thread(_hashes, client.tenant, wanted)
+            consent = _consent(gateway, client, wanted, recordings_sha256)
+            recordings, remarks = _made_before(gateway, content) or await _check_recordings(wanted)
+        record = await gateway.voices.add(
+            labels,
+            recordings,
+            client.tenant,
+            instructions=wanted.instructions or None,
+            consent=consent,
+            ttl_s=wanted.ttl_s,
+            limit=limit,
+        )
+        if content:
+            gateway.voice_making.made[content] = record.voice_id, remarks
     kind = "voice_added" if labels is not None else "voice_lent"
-    log_event(kind, voice=made[0].voice_id, key=client.tenant or None)
-    return made
+    log_event(kind, voice=record.voice_id, key=client.tenant or None)
+    return record, remarks
 
 
 async def relabel(gateway: Gateway, client: Client, voice_id: str, **changes: str | None) -> VoiceRecord:
@@ -73,29 +89,6 @@ def _labels(wanted: VoiceRequest) -> VoiceLabels | None:
     if wanted.name or wanted.description or wanted.language:
         raise InvalidRequest("a temporary voice has an id, and no name or other labels", field="name")
     return None
-
-
-async def _clone(gateway: Gateway, client: Client, wanted: VoiceRequest, labels: VoiceLabels | None) -> MadeVoice:
-    if wanted.instructions:
-        raise InvalidRequest("a voice is made of recordings or of a description, not of both", field="instructions")
-    # In a thread: hashing runs at a few hundred MB/s, and 40 MB would block the event loop.
-    content, recordings_sha256 = await asyncio.to_thread(_hashes, client.tenant, wanted)
-    consent = _consent(gateway, client, wanted, recordings_sha256)
-    recordings: VoiceRecordings | Latents
-    if (found := _made_before(gateway, content)) is not None:
-        recordings, remarks = found
-    else:
-        recordings, remarks = await _check_recordings(wanted)
-    record = await gateway.voices.add(
-        labels,
-        recordings,
-        client.tenant,
-        consent=consent,
-        ttl_s=wanted.ttl_s,
-        limit=gateway.settings.server.voices.max_voices_per_tenant,
-    )
-    gateway.voice_making.made[content] = record.voice_id, remarks
-    return record, remarks
 
 
 def _hashes(tenant: str, wanted: VoiceRequest) -> tuple[str, str]:
@@ -155,8 +148,8 @@ def _consent(gateway: Gateway, client: Client, wanted: VoiceRequest, recording_s
     return Consent(given_by or client.tenant or "the caller", scope, time.time(), recording_sha256)
 
 
-async def _design(gateway: Gateway, client: Client, wanted: VoiceRequest, labels: VoiceLabels | None) -> MadeVoice:
-    """Create a voice from a description: speak one sentence, and use it as the recording that fixes the voice."""
+async def _design(gateway: Gateway, client: Client, wanted: VoiceRequest) -> VoiceRecordings:
+    """Return the recording that fixes a voice: one sentence, spoken as the description says."""
     if wanted.prompt_text is not None or not wanted.instructions.strip():
         raise InvalidRequest("a voice needs a recording, or a description: instructions", field="reference")
     import numpy as np  # imported here: the gateway starts without it
@@ -167,13 +160,4 @@ async def _design(gateway: Gateway, client: Client, wanted: VoiceRequest, labels
     if (refusal := gateway.admission.context_refusal(client.tenant)) is not None:
         raise refusal
     pcm, rate_hz = await speak_sample(gateway.engine, defaults, settings, client.tenant)
-    recordings = VoiceRecordings(reference=(np.frombuffer(pcm, "<i2"), rate_hz))
-    record = await gateway.voices.add(
-        labels,
-        recordings,
-        client.tenant,
-        instructions=wanted.instructions,
-        ttl_s=wanted.ttl_s,
-        limit=gateway.settings.server.voices.max_voices_per_tenant,
-    )
-    return record, ()
+    return VoiceRecordings(reference=(np.frombuffer(pcm, "<i2"), rate_hz))
