@@ -17,9 +17,9 @@ from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices
 from realtime_tts.server.http.schemas import Voice
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.cloning import make_voice, relabel
-from realtime_tts.server.voices.forms import read_voice_form, takes_form, upload_place
+from realtime_tts.server.voices.forms import CONSENT_FIELDS, FormShape, upload_place
 
-_CLONE_FIELDS = ("name", "description", "language", "consent", "consent_by", "consent_scope")
+_CLONE_FORM = FormShape(("name", "description", "language", *CONSENT_FIELDS), ("clip",), ignores_others=True)
 _MAX_PAGE = 100
 _PAGES_SINCE = "2024-11-13"  # first of Cartesia's versions that lists voices in pages
 _CLONED = ("id", "access", "created_at", "description", "language", "name", "tagline", "visibility")
@@ -62,12 +62,12 @@ async def voice(voice_id: str, gateway: AnyGateway, listed: ListedVoices) -> Jso
     return voice_entry(found, gateway.catalogue.created)
 
 
-@router.post("/clone", summary="Create a voice from a recording", openapi_extra=takes_form(_CLONE_FIELDS, ("clip",)))
+@router.post("/clone", summary="Create a voice from a recording", openapi_extra=_CLONE_FORM.documented())
 async def clone(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     """Create a voice, with additional fields for consent, which Cartesia does not have."""
     gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
-        form = await read_voice_form(request, _CLONE_FIELDS, ("clip",), ignores_others=True)
+        form = await _CLONE_FORM.read(request)
         if not (clip := form.file("clip")):
             raise InvalidRequest("clip is missing", field="clip")
         record, _ = await make_voice(gateway, client, VoiceRequest.of_form(form.fields, (clip,)))

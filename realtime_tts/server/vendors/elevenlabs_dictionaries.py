@@ -10,11 +10,11 @@ from realtime_tts.dialects.json_input import Body, required
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_json, takes
 from realtime_tts.server.vendors.pages import page_after
-from realtime_tts.server.voices.forms import read_voice_form, takes_form
+from realtime_tts.server.voices.forms import FormShape
 from realtime_tts.speech.records import Dictionary
 
 _MAX_BODY_BYTES = 128 * 1024  # fits the maximum number of entries of maximum length
-_FIELDS = ("name", "description", "workspace_access")
+_FORM = FormShape(("name", "description", "workspace_access"), ("file",), ignores_others=True)
 
 router = APIRouter(prefix="/v1/pronunciation-dictionaries", tags=["ElevenLabs"])
 
@@ -61,11 +61,11 @@ async def add_from_rules(request: Request, gateway: AnyGateway, client: Owner) -
 @router.post(
     "/add-from-file",
     summary="Store a pronunciation dictionary of a PLS file",
-    openapi_extra=takes_form(_FIELDS, ("file",)),
+    openapi_extra=_FORM.documented(),
 )
 async def add_from_file(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     async with gateway.voice_making.uploads.place(client.tenant):
-        form = await read_voice_form(request, _FIELDS, ("file",), ignores_others=True)
+        form = await _FORM.read(request)
     content = form.file("file")
     if len(content) > _MAX_BODY_BYTES:
         raise InvalidRequest(f"a file has at most {_MAX_BODY_BYTES} bytes", field="file")

@@ -19,12 +19,12 @@ from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices
 from realtime_tts.server.http.schemas import Voice
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.cloning import make_voice, relabel
-from realtime_tts.server.voices.forms import MAX_FIELD_CHARS, VoiceForm, read_voice_form, takes_form, upload_place
+from realtime_tts.server.voices.forms import CONSENT_FIELDS, MAX_FIELD_CHARS, FormShape, VoiceForm, upload_place
 
-_FIELDS = ("name", "description", "labels", "remove_background_noise", "consent", "consent_by", "consent_scope")
-_FILES = ("files", "files[]")  # some clients mark lists with []
+_FIELDS = ("name", "description", "labels", "remove_background_noise", *CONSENT_FIELDS)
 _MAX_FILES = 8
-_MAX_LABELS_BYTES = 4 * MAX_FIELD_CHARS * len(_FIELDS)  # of a form without recordings
+_FORM = FormShape(_FIELDS, ("files", "files[]"), _MAX_FILES, ignores_others=True)  # some clients mark lists with []
+_LABELS_FORM = FormShape(_FIELDS, ("files",), _MAX_FILES, 4 * MAX_FIELD_CHARS * len(_FIELDS), ignores_others=True)
 # Fixed values: a voice depends on its recordings only.
 _SETTINGS: JsonObject = {
     "stability": 0.5,
@@ -135,11 +135,11 @@ async def voice_by_id(found: FoundVoice) -> JsonObject:
     return voice_entry(found)
 
 
-@router.post("/v1/voices/add", summary="Create a voice from recordings", openapi_extra=takes_form(_FIELDS, _FILES[:1]))
+@router.post("/v1/voices/add", summary="Create a voice from recordings", openapi_extra=_FORM.documented())
 async def add_voice(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
-        form = await read_voice_form(request, _FIELDS, _FILES, max_files=_MAX_FILES, ignores_others=True)
+        form = await _FORM.read(request)
         if not form.files:
             raise InvalidRequest("files are missing", field="files")
         record, _ = await make_voice(
@@ -157,7 +157,7 @@ def _voice_request(fields: Mapping[str, str], files: Sequence[bytes]) -> VoiceRe
     if len(files) > _MAX_FILES:
         raise InvalidRequest(f"a voice is made of at most {_MAX_FILES} files, got {len(files)}", field="files")
     labels = _parse_labels(fields.get("labels", ""))
-    consent = {name: fields.get(name) or labels.get(name, "") for name in ("consent", "consent_by", "consent_scope")}
+    consent = {name: fields.get(name) or labels.get(name, "") for name in CONSENT_FIELDS}
     return VoiceRequest.of_form({**fields, **consent, "language": labels.get("language", "")}, files)
 
 
@@ -169,7 +169,9 @@ def _parse_labels(text: str) -> dict[str, str]:
     return {name: label or "" for name, label in _Labels.of({"labels": labels}).labels.items()}
 
 
-@router.post("/v1/voices/{voice}/edit", summary="Rename or describe a voice", openapi_extra=takes_form(_FIELDS, ()))
+@router.post(
+    "/v1/voices/{voice}/edit", summary="Rename or describe a voice", openapi_extra=FormShape(_FIELDS).documented()
+)
 async def edit_voice(request: Request, voice: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     await gateway.voices.find(voice, client.tenant)
     form = await _read_labels(request)
@@ -188,9 +190,7 @@ async def _read_labels(request: Request) -> VoiceForm:
     """
     refusal = InvalidRequest("a voice keeps the recordings that it was made of; add another voice", field="files")
     try:
-        form = await read_voice_form(
-            request, _FIELDS, ("files",), max_files=_MAX_FILES, max_body_bytes=_MAX_LABELS_BYTES, ignores_others=True
-        )
+        form = await _LABELS_FORM.read(request)
     except RequestTooLarge:
         raise refusal from None
     if form.files:

@@ -26,13 +26,11 @@ from realtime_tts.server.http.speech_response import (
 from realtime_tts.server.vendors import openai_voices
 from realtime_tts.server.vendors.router import DialectRouter
 from realtime_tts.server.voices.cloning import make_voice
-from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, upload_place
+from realtime_tts.server.voices.forms import CONSENT_FIELDS, FormShape, VoiceForm, upload_place
 
-_FORM_FILES = ("reference", "prompt")
-_FORM_FIELDS = (
-    *(name for name in openai.BODY_SCHEMA["properties"] if name != "lexicon"),
-    *("prompt_text", "consent", "consent_by", "consent_scope"),
-)
+_SPEECH_FIELDS = [name for name in openai.BODY_SCHEMA["properties"] if name != "lexicon"]
+_VOICE_FIELDS = ("prompt_text", *CONSENT_FIELDS)
+_FORM = FormShape((*_SPEECH_FIELDS, *_VOICE_FIELDS), ("reference", "prompt"))
 
 
 class OpenAIModel(BaseModel):
@@ -88,7 +86,7 @@ async def read_request(request: Request, gateway: Gateway, client: Client) -> op
             await upload.enter_async_context(upload_place(request, gateway.voice_making, client.tenant))
         if is_form(request):
             max_chars = gateway.settings.server.limits.max_text_chars
-            wanted = _parse_form(await read_voice_form(request, _FORM_FIELDS, _FORM_FILES, max_field_chars=max_chars))
+            wanted = _parse_form(await _FORM.read(request, max_chars))
         elif is_large:
             wanted = openai.parse_request(await read_recordings_body(request, gateway))
         else:
@@ -100,7 +98,7 @@ async def read_request(request: Request, gateway: Gateway, client: Client) -> op
 
 
 def _parse_form(form: VoiceForm) -> openai.OpenAIRequest:
-    fields = {name: form.field(name) for name in ("prompt_text", "consent", "consent_by", "consent_scope")}
+    fields = {name: form.field(name) for name in _VOICE_FIELDS}
     own_voice = VoiceRequest.of_form(fields, form.files_of("reference"), form.file("prompt"), openai.INLINE_TTL_S)
     return openai.parse_form(form.fields, own_voice)
 

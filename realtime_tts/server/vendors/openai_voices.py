@@ -16,11 +16,11 @@ from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, is_form, read_json, takes
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.cloning import check_recording, make_voice
-from realtime_tts.server.voices.forms import VoiceForm, read_voice_form, takes_form, upload_place
+from realtime_tts.server.voices.forms import CONSENT_FIELDS, FormShape, VoiceForm, upload_place
 from realtime_tts.speech.records import RecordedConsent
 
-_CONSENT_FIELDS = ("name", "language")
-_VOICE_FIELDS = ("name", "consent", "type", "prompt", "model", "script_hint", "consent_by", "consent_scope")
+_CONSENT_FORM = FormShape(("name", "language"), ("recording",))
+_VOICE_FORM = FormShape(("name", "type", "prompt", "model", "script_hint", *CONSENT_FIELDS), ("audio_sample",))
 
 
 router = APIRouter(prefix="/audio")
@@ -39,15 +39,13 @@ class _Name(Body):
 @router.post(
     "/voices",
     summary="Create a voice from a recording, as a form, or from a description, as JSON",
-    openapi_extra=takes_form(_VOICE_FIELDS, ("audio_sample",)),
+    openapi_extra=_VOICE_FORM.documented(),
 )
 async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
         if is_form(request):
-            wanted = await _voice_request(
-                gateway, client, await read_voice_form(request, _VOICE_FIELDS, ("audio_sample",))
-            )
+            wanted = await _voice_request(gateway, client, await _VOICE_FORM.read(request))
         else:
             wanted = _prompt_voice((await read_json(request, _PromptVoice)).given())
         record, _ = await make_voice(gateway, client, wanted)
@@ -99,13 +97,11 @@ async def delete_voice(voice_id: str, gateway: AnyGateway, client: Owner) -> Jso
     return _deleted("audio.voice.deleted", voice_id)
 
 
-@router.post(
-    "/voice_consents", summary="Store a recorded consent", openapi_extra=takes_form(_CONSENT_FIELDS, ("recording",))
-)
+@router.post("/voice_consents", summary="Store a recorded consent", openapi_extra=_CONSENT_FORM.documented())
 async def create_consent(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     """Store a consent. The recording must contain speech; only its hash is kept."""
     async with upload_place(request, gateway.voice_making, client.tenant):
-        form = await read_voice_form(request, _CONSENT_FIELDS, ("recording",))
+        form = await _CONSENT_FORM.read(request)
         recording = form.file("recording")
         if not recording:
             raise InvalidRequest("recording is missing", field="recording")

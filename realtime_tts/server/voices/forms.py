@@ -18,16 +18,7 @@ from realtime_tts.server.voices.limits import VoiceMaking
 
 MAX_BODY_BYTES = 2 * MAX_BYTES + 64 * 1024  # two recordings, and the fields
 MAX_FIELD_CHARS = 4096
-
-
-def takes_form(fields: Collection[str], files: Collection[str]) -> dict[str, dict[str, object]]:
-    """Return the documented form of a route that reads it by `read_voice_form`."""
-    described = {
-        **{name: {"type": "string", "format": "binary"} for name in files},
-        **{name: {"type": "string"} for name in fields},
-    }
-    content = {"multipart/form-data": {"schema": {"type": "object", "properties": described}}}
-    return {"requestBody": {"required": True, "content": content}}
+CONSENT_FIELDS = ("consent", "consent_by", "consent_scope")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,83 +53,82 @@ async def upload_place(request: Request, making: VoiceMaking, tenant: str) -> As
         yield
 
 
-async def read_voice_form(
-    request: Request,
-    fields: Collection[str],
-    files: Collection[str],
-    *,
-    max_field_chars: int = MAX_FIELD_CHARS,
-    max_files: int = 1,
-    max_body_bytes: int | None = None,
-    ignores_others: bool = False,
-) -> VoiceForm:
-    """Read a form with these fields, each at most once, and these files.
+@dataclasses.dataclass(frozen=True, slots=True)
+class FormShape:
+    """Fields and files of a route's form. A field is given at most once.
 
-    Args:
+    Attributes:
         max_files: maximum number of files of one name.
-        max_body_bytes: limit of the body; None: `MAX_BODY_BYTES`.
         ignores_others: ignore unknown fields and files, as clients of other services expect; else refuse them.
-
-    Raises:
-        RequestTooLarge, InvalidRequest, AudioDecodeError
     """
-    if not is_form(request):
-        raise InvalidRequest("the body is a form: multipart/form-data", field="content-type")
 
-    others = 16 if ignores_others else 0
-    parser = MultiPartParser(
-        request.headers,
-        bounded_parts(request, max_body_bytes or MAX_BODY_BYTES),
-        max_files=max_files * len(files) + others,
-        max_fields=len(fields) + others,
-        max_part_size=4 * max_field_chars,
-    )
-    try:
-        form = await parser.parse()
-    except MultiPartException as error:
-        raise InvalidRequest(f"the form cannot be read: {error.message}") from None
-    except KeyError:  # raised by python-multipart for a content type without a boundary
-        raise InvalidRequest("the form has no boundary", field="content-type") from None
-    try:
-        return await _checked(form, fields, files, max_field_chars, max_files, ignores_others)
-    finally:
-        await form.close()
+    fields: Collection[str]
+    files: Collection[str] = ()
+    max_files: int = 1
+    max_body_bytes: int = MAX_BODY_BYTES
+    ignores_others: bool = False
 
+    def documented(self) -> dict[str, dict[str, object]]:
+        """Return the documented body of a route that reads this form."""
+        described = {
+            **{name: {"type": "string", "format": "binary"} for name in self.files},
+            **{name: {"type": "string"} for name in self.fields},
+        }
+        content = {"multipart/form-data": {"schema": {"type": "object", "properties": described}}}
+        return {"requestBody": {"required": True, "content": content}}
 
-async def _checked(
-    form: FormData,
-    fields: Collection[str],
-    files: Collection[str],
-    max_field_chars: int,
-    max_files: int,
-    ignores_others: bool,
-) -> VoiceForm:
-    read = VoiceForm({}, [])
-    for name, value in form.multi_items():
-        is_file = isinstance(value, UploadFile)
-        is_known = name in (files if is_file else fields)
-        if not is_known and ignores_others:
-            continue
-        if not is_known:
-            raise InvalidRequest(_unknown(name, is_file, fields, files), field=name[:64])
-        if name in read.fields or (is_file and len(read.files_of(name)) == max_files):
-            most = f"at most {max_files} times" if is_file and max_files > 1 else "once"
-            raise InvalidRequest(f"{name} can be given {most}", field=name)
-        if isinstance(value, UploadFile):
-            if not (content := await value.read()):
-                raise AudioDecodeError("the file is empty", field="audio")
-            read.files.append((name, content))
-        elif len(value) > max_field_chars:
-            raise InvalidRequest(f"{name} has at most {max_field_chars} characters", field=name)
-        else:
-            read.fields[name] = value
-    return read
+    async def read(self, request: Request, max_field_chars: int = MAX_FIELD_CHARS) -> VoiceForm:
+        """Read the form of a request.
 
+        Raises:
+            RequestTooLarge, InvalidRequest, AudioDecodeError
+        """
+        if not is_form(request):
+            raise InvalidRequest("the body is a form: multipart/form-data", field="content-type")
+        others = 16 if self.ignores_others else 0
+        parser = MultiPartParser(
+            request.headers,
+            bounded_parts(request, self.max_body_bytes),
+            max_files=self.max_files * len(self.files) + others,
+            max_fields=len(self.fields) + others,
+            max_part_size=4 * max_field_chars,
+        )
+        try:
+            form = await parser.parse()
+        except MultiPartException as error:
+            raise InvalidRequest(f"the form cannot be read: {error.message}") from None
+        except KeyError:  # raised by python-multipart for a content type without a boundary
+            raise InvalidRequest("the form has no boundary", field="content-type") from None
+        try:
+            return await self._checked(form, max_field_chars)
+        finally:
+            await form.close()
 
-def _unknown(name: str, is_file: bool, fields: Collection[str], files: Collection[str]) -> str:
-    if name in files:
-        return f"{name} must be a file"
-    if name in fields:
-        return f"{name} must be text, not a file"
-    kind, known = ("file", files) if is_file else ("field", fields)
-    return f"there is no {kind} {name[:64]!r} in this form; it has {', '.join(known) or 'none'}"
+    async def _checked(self, form: FormData, max_field_chars: int) -> VoiceForm:
+        read = VoiceForm({}, [])
+        for name, value in form.multi_items():
+            is_file = isinstance(value, UploadFile)
+            if name not in (self.files if is_file else self.fields):
+                if self.ignores_others:
+                    continue
+                raise InvalidRequest(self._unknown(name, is_file), field=name[:64])
+            if name in read.fields or (is_file and len(read.files_of(name)) == self.max_files):
+                most = f"at most {self.max_files} times" if is_file and self.max_files > 1 else "once"
+                raise InvalidRequest(f"{name} can be given {most}", field=name)
+            if isinstance(value, UploadFile):
+                if not (content := await value.read()):
+                    raise AudioDecodeError("the file is empty", field="audio")
+                read.files.append((name, content))
+            elif len(value) > max_field_chars:
+                raise InvalidRequest(f"{name} has at most {max_field_chars} characters", field=name)
+            else:
+                read.fields[name] = value
+        return read
+
+    def _unknown(self, name: str, is_file: bool) -> str:
+        if name in self.files:
+            return f"{name} must be a file"
+        if name in self.fields:
+            return f"{name} must be text, not a file"
+        kind, known = ("file", self.files) if is_file else ("field", self.fields)
+        return f"there is no {kind} {name[:64]!r} in this form; it has {', '.join(known) or 'none'}"

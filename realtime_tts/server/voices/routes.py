@@ -34,23 +34,12 @@ from realtime_tts.server.http.routes import (
 from realtime_tts.server.http.speech import HttpSpeech
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.voices.cloning import make_voice, relabel
-from realtime_tts.server.voices.forms import read_voice_form, takes_form, upload_place
+from realtime_tts.server.voices.forms import CONSENT_FIELDS, FormShape, upload_place
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.sample import sentence_of
 
-_FILES = ("reference", "prompt")
-_FIELDS = (
-    "name",
-    "description",
-    "language",
-    "prompt_text",
-    "instructions",
-    "consent",
-    "consent_by",
-    "consent_scope",
-    "ttl_s",
-)
-
+_FIELDS = ("name", "description", "language", "prompt_text", "instructions", "ttl_s")
+_FORM = FormShape((*_FIELDS, *CONSENT_FIELDS), ("reference", "prompt"))
 
 voices = APIRouter(prefix="/v1/voices", tags=["voices"], dependencies=NEEDS_KEY, responses=problems())
 
@@ -63,12 +52,12 @@ voices = APIRouter(prefix="/v1/voices", tags=["voices"], dependencies=NEEDS_KEY,
     "With `ttl_s` instead of a `name`: a temporary voice, which is not listed and expires after this time without use.",
     status_code=HTTPStatus.CREATED,
     response_model_exclude_unset=True,
-    openapi_extra=takes_form(_FIELDS, _FILES),
+    openapi_extra=_FORM.documented(),
 )
 async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> schemas.NewVoice:
     gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
-        form = await read_voice_form(request, _FIELDS, _FILES)
+        form = await _FORM.read(request)
         ttl_s = _seconds(form.field("ttl_s"))
         wanted = VoiceRequest.of_form(form.fields, form.files_of("reference"), form.file("prompt"), ttl_s)
         record, remarks = await make_voice(gateway, client, wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import io
 import os
 import socket
@@ -22,7 +23,7 @@ from stream_client import open_stream
 
 from realtime_tts.server.admission.auth import create_key
 from realtime_tts.server.http import schemas
-from realtime_tts.server.voices import forms
+from realtime_tts.server.voices import routes
 from realtime_tts.server.voices.limits import VoiceMaking
 from realtime_tts.speech.voice_store import Latents, VoiceRecord, VoiceStore
 from realtime_tts.speech.voices import VoiceLabels
@@ -349,7 +350,8 @@ def test_what_is_wrong_with_a_form_is_told_in_a_sentence(
 def test_an_upload_that_is_too_large_ends_at_its_limit(
     shared: GatewayHarness, recording: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forms, "MAX_BODY_BYTES", len(recording) // 2)
+    small = dataclasses.replace(routes._FORM, max_body_bytes=len(recording) // 2)
+    monkeypatch.setattr(routes, "_FORM", small)
     answer = httpx.post(
         f"{shared.url}/v1/voices", data={"name": "x"}, files={"reference": ("r.wav", recording)}, timeout=30
     )
