@@ -44,12 +44,10 @@ class Chunk:
     Attributes:
         data: the stream's next bytes; empty while an encoder buffers them.
         words: words that begin in it or shortly after, each once, in order; empty if they were not requested.
-        audio_ms: duration of the speech so far, this chunk included.
     """
 
     data: bytes
     words: tuple[TimedWord, ...]
-    audio_ms: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,10 @@ class PlaybackEstimate:
         self.started_s += late_s
         return True
 
+    def position_s(self, now: float) -> float:
+        """Return how much of the audio the player has played at `now`, seconds."""
+        return 0.0 if self.started_s is None else min(self.sent_s, now - self.started_s)
+
 
 class Metrics:
     """Counters and gauges of one gateway."""

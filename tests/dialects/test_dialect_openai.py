@@ -137,7 +137,7 @@ def data_of(event: bytes) -> dict[str, Any]:
 
 
 def test_events() -> None:
-    event = data_of(openai.Events().chunk(Chunk(b"\0\1\2", (), 0.0)))
+    event = data_of(openai.Events().chunk(Chunk(b"\0\1\2", ())))
     assert (event["type"], base64.b64decode(event["audio"])) == ("speech.audio.delta", b"\0\1\2")
     usage = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7}
     assert data_of(openai.Events().end(Total(5, 0.0, 2))) == {"type": "speech.audio.done", "usage": usage}

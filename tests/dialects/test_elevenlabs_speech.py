@@ -103,9 +103,9 @@ def test_any_body_is_read_or_refused(body: bytes) -> None:
 def test_lines_have_sound_and_what_begins_in_it() -> None:
     answer = TimedLines(TEXT)
     lines = [
-        answer.chunk(Chunk(b"\x01" * 5, WORDS[:2], 0)),
-        answer.chunk(Chunk(b"", (), 0)),
-        answer.chunk(Chunk(b"\x02", WORDS[2:], 0)),
+        answer.chunk(Chunk(b"\x01" * 5, WORDS[:2])),
+        answer.chunk(Chunk(b"", ())),
+        answer.chunk(Chunk(b"\x02", WORDS[2:])),
         answer.end(END),
     ]
     read = [json.loads(line) for line in lines if line]
@@ -121,7 +121,7 @@ def test_lines_have_sound_and_what_begins_in_it() -> None:
 
 def test_what_no_word_has_comes_with_the_end() -> None:
     answer = TimedLines("Hi 🙂")
-    assert answer.chunk(Chunk(b"", (TimedWord("Hi", 0, 2, 0, 100),), 0))
+    assert answer.chunk(Chunk(b"", (TimedWord("Hi", 0, 2, 0, 100),)))
     last = json.loads(answer.end(Total(4, 400, 0)))
     assert last == {**last, "audio_base64": ""}
     assert last["alignment"]["characters"] == ["🙂"]
@@ -130,7 +130,7 @@ def test_what_no_word_has_comes_with_the_end() -> None:
 
 def whole(pieces: list[bytes], cut: Callable[[int], tuple[TimedWord, ...]]) -> dict[str, Any]:
     answer = TimedObject(TEXT)
-    told = b"".join(answer.chunk(Chunk(piece, cut(index), 0)) for index, piece in enumerate(pieces)) + answer.end(END)
+    told = b"".join(answer.chunk(Chunk(piece, cut(index))) for index, piece in enumerate(pieces)) + answer.end(END)
     return dict(json.loads(told))
 
 
@@ -144,7 +144,7 @@ def test_an_object_that_is_made_piece_by_piece_is_one(pieces: list[bytes]) -> No
 
 
 def test_nothing_is_told_before_there_is_sound() -> None:
-    assert TimedObject(TEXT).chunk(Chunk(b"", WORDS[:1], 0)) == b""
+    assert TimedObject(TEXT).chunk(Chunk(b"", WORDS[:1])) == b""
 
 
 def test_voices_look_as_theirs_do() -> None:

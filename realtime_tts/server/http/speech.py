@@ -35,8 +35,8 @@ from realtime_tts.text.skipped import describe_ignored, describe_skipped
 KEPT_MS = 1_500.0
 
 
-class ReaderPosition:
-    """Playback position of a client that reports none.
+def heard_ms(player: PlaybackEstimate, now: float) -> float:
+    """Return the playback position, at `now` in seconds, of a client that reports none.
 
     The client is assumed to play in real time from its first audio on. If it reads faster, to fill a file or a buffer,
     all but the last `KEPT_MS` of the audio that it took counts as played.
@@ -44,20 +44,8 @@ class ReaderPosition:
     So the engine produces speech as fast as it is read, with the usual priority if time is short, and stops a few
     seconds ahead of a client that does not read.
     """
-
-    def __init__(self) -> None:
-        self._started_s = 0.0
-        self._taken_ms = 0.0
-
-    def take(self, audio_ms: float, now: float) -> None:
-        """Note that the client has taken `audio_ms` of the speech in all, at `now` in seconds."""
-        if not self._taken_ms:
-            self._started_s = now
-        self._taken_ms = max(self._taken_ms, audio_ms)
-
-    def heard_ms(self, now: float) -> float:
-        elapsed_ms = 1000 * (now - self._started_s)
-        return max(min(self._taken_ms, elapsed_ms), self._taken_ms - KEPT_MS) if self._taken_ms else 0.0
+    taken_ms = 1000 * player.sent_s
+    return max(1000 * player.position_s(now), taken_ms - KEPT_MS)
 
 
 class Outcome(enum.Enum):
@@ -90,8 +78,8 @@ class HttpSpeech:
         self.outcome = Outcome.RUNNING
         self._begun_s = time.monotonic()
         self._ttfa_ms: float | None = None
-        self._audio_ms = 0.0
-        self._clock, self._listener, self._is_behind = ReaderPosition(), PlaybackEstimate(), False
+        self._audio_ms = self._taken_ms = 0.0
+        self._player, self._is_behind = PlaybackEstimate(), False
         self._aligner = WordAligner(settings.params["speed"])
         self._added_chars = 0  # by lexicons
         self._error: RealtimeTTSError | None = None
@@ -151,11 +139,11 @@ class HttpSpeech:
                     stream = await making
                     data = await self._encode(stream, piece.pcm) if piece.pcm else b""
                     self._audio_ms += 1000 * len(piece.pcm) / 2 / rate_hz
-                    yield Chunk(data, self._place(piece), self._audio_ms)
+                    yield Chunk(data, self._place(piece))
                 if self._error is None and self.outcome is Outcome.RUNNING:
                     stream = await making
                     rest = stream.finish() if audio.is_plain else await gateway.encoders.run(stream.finish)
-                    yield Chunk(rest, (), self._audio_ms)
+                    yield Chunk(rest, ())
         finally:
             making.cancel()
         if self._error is not None:
@@ -207,15 +195,17 @@ class HttpSpeech:
 
     # ---- the listener --------------------------------------------------------------------------------------------
 
-    def taken(self, duration_ms: float) -> None:
-        """Note that the socket has taken audio of `duration_ms` more."""
-        now = time.monotonic()
+    def taken(self) -> None:
+        """Note that the socket has taken all the audio so far."""
+        duration_s = (self._audio_ms - self._taken_ms) / 1000
+        if not duration_s:
+            return
+        now, self._taken_ms = time.monotonic(), self._audio_ms
         if self._ttfa_ms is None:
             self._ttfa_ms = 1000 * (now - self._begun_s)
-        self._clock.take(self._audio_ms, now)
+        is_late = self._player.sent(duration_s, now)
         self._tell_playback(now)
-        is_late = self._listener.sent(duration_ms / 1000, now)
-        self._gateway.metrics.sent_packets(self.request.audio.codec, 1, duration_ms / 1000, is_late)
+        self._gateway.metrics.sent_packets(self.request.audio.codec, 1, duration_s, is_late)
 
     def listens(self, keeps_up: bool) -> None:
         """Note whether the client reads fast enough."""
@@ -244,7 +234,7 @@ class HttpSpeech:
 
     def _tell_playback(self, now: float) -> None:
         if self._speaker is not None and self._audio_ms:
-            self._speaker.playback(self._clock.heard_ms(now), self._is_behind)
+            self._speaker.playback(heard_ms(self._player, now), self._is_behind)
 
 
 def _resolve(gateway: Gateway, client: Client, request: SpeechRequest) -> ContextSettings:

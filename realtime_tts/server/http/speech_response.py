@@ -63,7 +63,6 @@ class SpeechResponse(StreamingResponse):
 
     async def _answer(self, send: Send, socket: RequestProtocol | None, slot: contextlib.AsyncExitStack) -> None:
         speech, has_begun = self._speech, False
-        told_ms = 0.0
         try:
             async with contextlib.aclosing(speech.chunks()) as chunks:
                 async for chunk in chunks:
@@ -72,9 +71,7 @@ class SpeechResponse(StreamingResponse):
                     elif body := self._rendering.chunk(chunk):
                         await self._put(send, body, has_begun)
                         has_begun = True
-                    if chunk.audio_ms > told_ms:
-                        speech.taken(chunk.audio_ms - told_ms)
-                        told_ms = chunk.audio_ms
+                    speech.taken()
             if speech.outcome is not Outcome.LEFT:
                 speech.ended(Outcome.DONE)
                 speech.close()

@@ -164,7 +164,7 @@ async def _sample(gateway: Gateway, client: Client, voice: str, language: str) -
         try:
             async for chunk in chunks:
                 pcm += chunk.data
-                speech.taken(1000 * len(chunk.data) / 2 / rate_hz)
+                speech.taken()
         finally:
             speech.close()
     return wav_header(rate_hz, num_samples=len(pcm) // 2, provenance=gateway.provenance(*speech.voices)) + pcm

@@ -70,7 +70,7 @@ class Lines(Rendering):
 
     def chunk(self, chunk: Chunk) -> bytes:
         words = [(word.text, word.start, word.end, word.start_ms, word.end_ms) for word in chunk.words]
-        return json.dumps({"data": chunk.data.hex(), "words": words, "audio_ms": chunk.audio_ms}).encode() + b"\n"
+        return json.dumps({"data": chunk.data.hex(), "words": words}).encode() + b"\n"
 
     def end(self, total: Total) -> bytes:
         return json.dumps({"characters": total.characters, "ms": total.audio_ms, "patches": total.patches}).encode()
@@ -154,7 +154,7 @@ def test_every_word_comes_once_and_no_later_than_it_is_heard(
     before_ms = 0.0
     for chunk in chunks:
         assert all(word[3] >= before_ms - 200 for word in chunk["words"]), "a word comes with its sound"
-        before_ms = chunk["audio_ms"]
+        before_ms += len(chunk["data"]) / 64  # hex digits of 16-bit samples at 16 kHz
 
 
 def test_the_first_audio_leaves_before_the_last_is_made(steady: GatewayHarness) -> None:
