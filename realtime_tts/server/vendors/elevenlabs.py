@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response, WebSocket
@@ -67,36 +66,23 @@ async def _serve(websocket: WebSocket, gateway: Gateway, voice: str, multi: bool
 
 
 async def _with_key(websocket: WebSocket, gateway: Gateway) -> WebSocket | None:
-    """Return the socket, with the key of its first message if the handshake has none; None if it was closed."""
-    authenticator = gateway.admission.authenticator
+    """Return the socket, with the key of its first message if the handshake has none.
+
+    Such a handshake is answered before the key is known. The first message is passed to the dialect too.
+
+    Returns:
+        None if the client is gone or sent nothing in time.
+    """
+    authenticator, limits = gateway.admission.authenticator, gateway.settings.server.limits
     try:
         authenticator.check_origin(websocket.headers)
     except RealtimeTTSError:
         return websocket  # refused at the handshake
     if not authenticator.lacks_key(websocket.headers, websocket.query_params):
         return websocket
-    timeout_s = gateway.settings.server.timeouts.handshake_timeout_s
-    max_bytes = gateway.settings.server.limits.max_message_bytes
-    return await _with_key_of_first_message(websocket, timeout_s, lambda frame: read_key(frame, max_bytes))
-
-
-async def _with_key_of_first_message(
-    websocket: WebSocket, timeout_s: float, read_key: Callable[[str | bytes], str]
-) -> WebSocket | None:
-    """Answer the handshake, read the first message, and return the socket as if its handshake had had the key.
-
-    The handshake is answered before the key is known. The first message is passed to the dialect too.
-
-    Args:
-        timeout_s: time limit for the client's first message.
-        read_key: returns the key in that message, "" if there is none.
-
-    Returns:
-        None if the client is gone or sent nothing in time.
-    """
     await websocket.accept()
     try:
-        first = await asyncio.wait_for(websocket.receive(), timeout_s)
+        first = await asyncio.wait_for(websocket.receive(), gateway.settings.server.timeouts.handshake_timeout_s)
     except TimeoutError:
         with contextlib.suppress(RuntimeError):  # the client disconnected at the same time
             await websocket.close(POLICY_VIOLATION, "no key")
@@ -104,7 +90,7 @@ async def _with_key_of_first_message(
     if first["type"] != "websocket.receive":
         return None
     frame = first["text"] if first.get("text") is not None else first["bytes"]
-    headers = [*websocket.scope["headers"], (b"xi-api-key", read_key(frame).encode("latin-1", "replace"))]
+    key = read_key(frame, limits.max_message_bytes).encode("latin-1", "replace")
     pending: list[Message] = [{"type": "websocket.connect"}, first]
 
     async def receive() -> Message:
@@ -114,6 +100,7 @@ async def _with_key_of_first_message(
         if message["type"] != "websocket.accept":  # it was answered
             await websocket.send(message)
 
+    headers = [*websocket.scope["headers"], (b"xi-api-key", key)]
     return WebSocket({**websocket.scope, "headers": headers}, receive, send)
 
 
