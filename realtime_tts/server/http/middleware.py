@@ -35,9 +35,10 @@ class InTurns:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
             await self._turns.wait(self._tenant(HTTPConnection(scope)))
-        socket: RequestProtocol | StreamProtocol | None = scope.get("extensions", {}).get(SOCKET_EXTENSION)
-        if socket is None or not socket.is_lost:
-            await self._app(scope, receive, send)
+            socket: RequestProtocol | StreamProtocol = scope["extensions"][SOCKET_EXTENSION]
+            if socket.is_lost:
+                return
+        await self._app(scope, receive, send)
 
     def _tenant(self, connection: HTTPConnection) -> str:
         try:

@@ -46,27 +46,25 @@ class SpeechResponse(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         speech, admission = self._speech, self._gateway.admission
-        socket: RequestProtocol | None = scope.get("extensions", {}).get(SOCKET_EXTENSION)
-        async with contextlib.AsyncExitStack() as stack:
-            slot = await stack.enter_async_context(contextlib.AsyncExitStack())
+        socket: RequestProtocol = scope["extensions"][SOCKET_EXTENSION]
+        async with contextlib.AsyncExitStack() as slot:
             await slot.enter_async_context(admission.speech(self._client, len(speech.request.text), speech))
-            if socket is not None:
-                stack.enter_context(socket.streaming(speech.listens, _UNREAD_S))
             leaving = asyncio.create_task(_watch(receive, speech), name="watch client")
             try:
-                await self._answer(send, socket, slot)
+                with socket.streaming(speech.listens, _UNREAD_S):
+                    await self._answer(send, socket, slot)
             finally:
                 speech.left()  # no effect unless this task was cancelled
                 speech.close()
                 leaving.cancel()
                 await asyncio.gather(leaving, return_exceptions=True)
 
-    async def _answer(self, send: Send, socket: RequestProtocol | None, slot: contextlib.AsyncExitStack) -> None:
+    async def _answer(self, send: Send, socket: RequestProtocol, slot: contextlib.AsyncExitStack) -> None:
         speech, has_begun = self._speech, False
         try:
             async with contextlib.aclosing(speech.chunks()) as chunks:
                 async for chunk in chunks:
-                    if socket is not None and socket.transport.is_closing():
+                    if socket.transport.is_closing():
                         speech.left()  # not reported yet; asyncio would log every write
                     elif body := self._rendering.chunk(chunk):
                         await self._put(send, body, has_begun)
@@ -76,8 +74,7 @@ class SpeechResponse(StreamingResponse):
                 speech.ended(Outcome.DONE)
                 speech.close()
                 await slot.aclose()  # before the client's next request, which needs the slot
-                if socket is not None:
-                    socket.flush()
+                socket.flush()
                 await self._put(send, self._rendering.end(speech.total), has_begun, more=False)
         except Exception as error:
             failure = error if isinstance(error, RealtimeTTSError) else InternalError("speaking failed")
@@ -88,8 +85,7 @@ class SpeechResponse(StreamingResponse):
                 raise failure from (None if failure is error else error)
             if last := self._rendering.error(failure):
                 await self._put(send, last, has_begun)
-            if socket is not None:
-                socket.cut_off()
+            socket.cut_off()
 
     async def _put(self, send: Send, body: bytes, has_begun: bool, more: bool = True) -> None:
         if not has_begun:

@@ -46,9 +46,8 @@ async def upload_place(request: Request, making: VoiceMaking, tenant: str) -> As
     Raises:
         Overloaded: too many requests wait already.
     """
-    connection = request.scope.get("extensions", {}).get(SOCKET_EXTENSION)
     async with contextlib.AsyncExitStack() as place:
-        with connection.waiting() if connection is not None else contextlib.nullcontext():
+        with request.scope["extensions"][SOCKET_EXTENSION].waiting():
             await place.enter_async_context(making.uploads.place(tenant))
         yield
 
