@@ -10,7 +10,7 @@ from realtime_tts.dialects.json_input import Body, required
 from realtime_tts.errors import InvalidRequest
 from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_json, takes
 from realtime_tts.server.vendors.pages import page_after
-from realtime_tts.server.voices.forms import FormShape
+from realtime_tts.server.voices.forms import FormShape, upload_place
 from realtime_tts.speech.records import Dictionary
 
 _MAX_BODY_BYTES = 128 * 1024  # fits the maximum number of entries of maximum length
@@ -64,7 +64,7 @@ async def add_from_rules(request: Request, gateway: AnyGateway, client: Owner) -
     openapi_extra=_FORM.documented(),
 )
 async def add_from_file(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
-    async with gateway.voice_making.uploads.place(client.tenant):
+    async with upload_place(request, gateway.voice_making, client.tenant):
         form = await _FORM.read(request)
     content = form.file("file")
     if len(content) > _MAX_BODY_BYTES:

@@ -438,8 +438,18 @@ def test_slow_uploads_of_one_tenant_keep_no_other_from_making_a_voice(
         assert create(clients(gateway, honest), "mine", recording).status_code == 201
 
 
+def create_dictionary(client: httpx.Client, name: str, recording: bytes) -> httpx.Response:
+    files = {"file": ("words.json", b'{"nginx": "engine x"}' + b" " * 120_000)}  # does not arrive before it is read
+    return client.post("/v1/pronunciation-dictionaries/add-from-file", data={"name": name}, files=files)
+
+
+@pytest.mark.parametrize(("upload", "status"), [(create, 201), (create_dictionary, 200)])
 async def test_the_limit_on_a_requests_arrival_does_not_run_while_an_upload_waits_for_its_turn(
-    make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
+    make_gateway: MakeGateway,
+    clients: Callable[..., httpx.Client],
+    recording: bytes,
+    upload: Callable[..., httpx.Response],
+    status: int,
 ) -> None:
     gateway = make_gateway()
     making, connections = gateway.gateway.voice_making, gateway.server.server_state.connections
@@ -450,11 +460,11 @@ async def test_the_limit_on_a_requests_arrival_does_not_run_while_an_upload_wait
             await may_leave.wait()
 
     holding = gateway.call(lambda: [asyncio.create_task(hold(tenant)) for tenant in "aabb"])
-    uploading = asyncio.create_task(asyncio.to_thread(create, clients(gateway), "mine", recording))
+    uploading = asyncio.create_task(asyncio.to_thread(upload, clients(gateway), "mine", recording))
     await until(lambda: len(making.uploads._waiting) == 1, 30)
     assert gateway.call(lambda: {each._request_timer for each in connections}) == {None}
     gateway.call(may_leave.set)
-    assert (await uploading).status_code == 201
+    assert (await uploading).status_code == status
     gateway.call(lambda: [task.result() for task in holding])
 
 
