@@ -18,12 +18,13 @@ from starlette.types import Scope
 
 from realtime_tts import __version__
 from realtime_tts.dialects.json_input import Body, invalid
-from realtime_tts.errors import InvalidRequest, RequestTooLarge
+from realtime_tts.errors import InvalidRequest, RequestTooLarge, VoiceNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.lateness import Pace
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import schemas
-from realtime_tts.server.http.schemas import Health, ModelList, Problem, Readiness, VoiceList
+from realtime_tts.server.http.catalogue import added_voice
+from realtime_tts.server.http.schemas import Health, ModelList, Problem, Readiness, Voice, VoiceList
 from realtime_tts.server.metrics import CONTENT_TYPE
 
 B = TypeVar("B", bound=BaseModel)
@@ -161,6 +162,23 @@ async def list_voices(gateway: AnyGateway, client: AnyClient) -> VoiceList:
 
 
 ListedVoices = Annotated[VoiceList, Depends(list_voices)]
+
+
+async def find_voice(voice_id: str, gateway: AnyGateway, client: AnyClient, listed: ListedVoices) -> Voice:
+    """Return a voice that the client may use, by its id, its name or an alias. Raises VoiceNotFound."""
+    names = (voice_id, dict(gateway.settings.server.voices.voice_aliases).get(voice_id))
+    for voice in listed.voices:
+        if voice.id in names or voice.name in names:
+            return voice
+    await gateway.voices.look_up(voice_id, client.tenant)  # temporary, or of another process since
+    record = gateway.voices.by_id(voice_id)
+    if record is None or record.tenant != client.tenant or (client.voices and record.name not in client.voices):
+        known = ", ".join(voice.name for voice in listed.voices)
+        raise VoiceNotFound(f"there is no such voice; the voices are {known}", field="voice")
+    return added_voice(record)
+
+
+FoundVoice = Annotated[Voice, Depends(find_voice)]
 
 
 async def check_origin(request: Request, gateway: AnyGateway) -> None:

@@ -11,9 +11,9 @@ from fastapi import APIRouter, Header, Query, Request
 
 from realtime_tts.dialects.json_input import Body
 from realtime_tts.dialects.voice_request import VoiceRequest
-from realtime_tts.errors import InvalidRequest, VoiceNotFound
+from realtime_tts.errors import InvalidRequest
 from realtime_tts.server.http.catalogue import added_voice
-from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, read_json, takes
+from realtime_tts.server.http.routes import AnyGateway, FoundVoice, JsonObject, ListedVoices, Owner, read_json, takes
 from realtime_tts.server.http.schemas import Voice
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.cloning import make_voice, relabel
@@ -53,12 +53,7 @@ async def voices(
 
 
 @router.get("/{voice_id}", summary="A voice")
-async def voice(voice_id: str, gateway: AnyGateway, listed: ListedVoices) -> JsonObject:
-    aliases = dict(gateway.settings.server.voices.voice_aliases)
-    known = {voice.id: voice for voice in listed.voices}
-    found = known.get(voice_id) or known.get(aliases.get(voice_id, ""))
-    if found is None:
-        raise VoiceNotFound(f"there is no such voice; the voices are {', '.join(known)}", field="id")
+async def voice(gateway: AnyGateway, found: FoundVoice) -> JsonObject:
     return voice_entry(found, gateway.catalogue.created)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.routing import APIRoute
 from starlette.datastructures import QueryParams
 from starlette.routing import Match
@@ -14,8 +14,8 @@ from starlette.types import Scope
 from realtime_tts.dialects.elevenlabs.requests import VoiceSettings
 from realtime_tts.dialects.json_input import Body, load_object
 from realtime_tts.dialects.voice_request import VoiceRequest
-from realtime_tts.errors import InvalidRequest, RequestTooLarge, VoiceNotFound
-from realtime_tts.server.http.routes import AnyGateway, JsonObject, ListedVoices, Owner, read_json, takes
+from realtime_tts.errors import InvalidRequest, RequestTooLarge
+from realtime_tts.server.http.routes import AnyGateway, FoundVoice, JsonObject, ListedVoices, Owner, read_json, takes
 from realtime_tts.server.http.schemas import Voice
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.cloning import make_voice, relabel
@@ -117,20 +117,7 @@ async def search(
     }
 
 
-async def _find(voice: str, listed: ListedVoices) -> Voice:
-    """Raises:
-    VoiceNotFound
-    """
-    for found in listed.voices:
-        if found.id == voice:
-            return found
-    raise VoiceNotFound("there is no such voice", field="voice_id")
-
-
-FoundVoice = Annotated[Voice, Depends(_find)]
-
-
-@router.get("/v1/voices/{voice}", include_in_schema=False)
+@router.get("/v1/voices/{voice_id}", include_in_schema=False)
 async def voice_by_id(found: FoundVoice) -> JsonObject:
     return voice_entry(found)
 
@@ -170,17 +157,17 @@ def _parse_labels(text: str) -> dict[str, str]:
 
 
 @router.post(
-    "/v1/voices/{voice}/edit", summary="Rename or describe a voice", openapi_extra=FormShape(_FIELDS).documented()
+    "/v1/voices/{voice_id}/edit", summary="Rename or describe a voice", openapi_extra=FormShape(_FIELDS).documented()
 )
-async def edit_voice(request: Request, voice: str, gateway: AnyGateway, client: Owner) -> JsonObject:
-    await gateway.voices.find(voice, client.tenant)
+async def edit_voice(request: Request, voice_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    await gateway.voices.find(voice_id, client.tenant)
     form = await _read_labels(request)
     labels = {
         "name": form.field("name") or None,
         "description": form.fields.get("description"),
         "language": _parse_labels(form.field("labels")).get("language"),
     }
-    await relabel(gateway, client, voice, **labels)
+    await relabel(gateway, client, voice_id, **labels)
     return {"status": "ok"}
 
 
@@ -198,9 +185,9 @@ async def _read_labels(request: Request) -> VoiceForm:
     return form
 
 
-@router.delete("/v1/voices/{voice}", include_in_schema=False)
-async def delete_voice(voice: str, gateway: AnyGateway, client: Owner) -> JsonObject:
-    await gateway.voices.delete(voice, client.tenant)
+@router.delete("/v1/voices/{voice_id}", include_in_schema=False)
+async def delete_voice(voice_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
+    await gateway.voices.delete(voice_id, client.tenant)
     return {"status": "ok"}
 
 
@@ -209,13 +196,13 @@ async def default_settings() -> JsonObject:
     return _SETTINGS
 
 
-@router.get("/v1/voices/{voice}/settings", summary="Settings of a voice")
+@router.get("/v1/voices/{voice_id}/settings", summary="Settings of a voice")
 async def settings(found: FoundVoice) -> JsonObject:
     return _SETTINGS
 
 
 @router.post(
-    "/v1/voices/{voice}/settings/edit", summary="Check settings of a voice", openapi_extra=takes(VoiceSettings)
+    "/v1/voices/{voice_id}/settings/edit", summary="Check settings of a voice", openapi_extra=takes(VoiceSettings)
 )
 async def edit_settings(request: Request, found: FoundVoice, client: Owner) -> JsonObject:
     """Check new settings of a voice: they are not stored, so a change of the speed is refused."""

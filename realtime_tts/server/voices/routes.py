@@ -25,7 +25,7 @@ from realtime_tts.server.http.routes import (
     NEEDS_KEY,
     AnyClient,
     AnyGateway,
-    ListedVoices,
+    FoundVoice,
     Owner,
     problems,
     read_body,
@@ -66,14 +66,8 @@ async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> 
 
 
 @voices.get("/{voice_id}", summary="A voice", response_model_exclude_unset=True)
-async def get_voice(voice_id: str, gateway: AnyGateway, client: AnyClient, listed: ListedVoices) -> schemas.Voice:
-    for voice in listed.voices:
-        if voice_id in (voice.id, voice.name):
-            return voice
-    record = await gateway.voices.find(voice_id, client.tenant)
-    if client.voices and record.name not in client.voices:
-        raise VoiceNotFound("there is no such voice", field="voice")
-    return added_voice(record)
+async def get_voice(found: FoundVoice) -> schemas.Voice:
+    return found
 
 
 @voices.patch(
