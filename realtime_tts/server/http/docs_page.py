@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
-# URLs are relative, so that the page works behind a proxy that adds a path prefix.
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>realtime-tts: HTTP interface</title>
-<link rel="icon" href="data:,">
-<link rel="stylesheet" href="docs/assets/swagger-ui.css">
-</head>
-<body>
-<div id="interface"></div>
-<script src="docs/assets/swagger-ui-bundle.js"></script>
-<script src="docs/start.js"></script>
-</body>
-</html>
-"""
-_START = """\
-SwaggerUIBundle({ url: "openapi.json", dom_id: "#interface", deepLinking: true, validatorUrl: null });
-"""
+# URLs in the page are relative, so that it works behind a proxy that adds a path prefix.
+_PAGE = Path(__file__).parent / "docs" / "index.html"
 _HEADERS = {
     "cache-control": "no-cache",
     "content-security-policy": (
@@ -41,16 +24,13 @@ def mount_docs(app: FastAPI) -> None:
     """Serve the page for `app`, which must have been made with `docs_url=None` and `openapi_url=None`."""
 
     @app.get("/docs", include_in_schema=False)
-    async def page() -> HTMLResponse:
-        return HTMLResponse(_PAGE, headers=_HEADERS)
-
-    @app.get("/docs/start.js", include_in_schema=False)
-    async def start() -> Response:
-        return Response(_START, media_type="text/javascript", headers=_HEADERS)
+    async def page() -> FileResponse:
+        return FileResponse(_PAGE, headers=_HEADERS)
 
     @app.get("/openapi.json", include_in_schema=False)
     def schema() -> JSONResponse:  # in a thread: the first call takes 50 ms
         return JSONResponse(app.openapi())
 
-    # The package has Swagger UI's files; its code is not imported.
-    app.mount("/docs/assets", StaticFiles(packages=[("fastapi_offline", "static")]), name="docs assets")
+    # The package `fastapi_offline` has Swagger UI's files; its code is not imported.
+    files = StaticFiles(directory=_PAGE.parent, packages=[("fastapi_offline", "static")])
+    app.mount("/docs/assets", files, name="docs assets")
