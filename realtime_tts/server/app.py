@@ -128,7 +128,6 @@ def create_metrics_app(gateway: Gateway) -> FastAPI:
     app = FastAPI(
         title="realtime-tts metrics",
         version=__version__,
-        routes=_metrics_routes(),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -136,13 +135,7 @@ def create_metrics_app(gateway: Gateway) -> FastAPI:
     app.state.gateway = gateway
     install_problem_handlers(app)
     app.add_middleware(Containment)
-    return app
-
-
-@functools.cache
-def _metrics_routes() -> list[BaseRoute]:
-    router = APIRouter()
-    router.include_router(routes.health)
+    app.include_router(routes.health)
     for part in (routes.readiness, routes.metrics):
-        router.include_router(part, dependencies=[Depends(routes.check_metrics_host)])
-    return router.routes
+        app.include_router(part, dependencies=[Depends(routes.check_metrics_host)])
+    return app

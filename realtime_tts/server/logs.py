@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sys
 from collections import Counter
 from datetime import UTC, datetime
-from typing import TextIO
 
 from realtime_tts.contract.watch import stack_of
 
 logger = logging.getLogger("realtime_tts.server")
+
+_INTERVAL_S = 10.0  # between two log events of one kind that any client can cause
 
 Field = str | int | float | bool | None
 
@@ -29,20 +29,19 @@ def log_crash(event: str, error: BaseException, **fields: Field) -> None:
 
 
 class Throttle:
-    """Rate limit for log events that any client can cause: one of each kind per interval, with their number.
+    """Rate limit for log events that any client can cause: one of each kind per 10 s, with their number.
 
     `kind` must come from a small fixed set, never from a client's input.
     """
 
-    def __init__(self, interval_s: float = 10.0) -> None:
-        self._interval_s = interval_s
+    def __init__(self) -> None:
         self._logged_at: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
 
     def take(self, kind: str, now: float) -> int:
         """Return the number of events since the last logged one, including this one; 0: do not log it."""
         self._counts[kind] += 1
-        if now - self._logged_at.get(kind, -math.inf) < self._interval_s:
+        if now - self._logged_at.get(kind, -math.inf) < _INTERVAL_S:
             return 0
         self._logged_at[kind] = now
         return self._counts.pop(kind)
@@ -89,9 +88,9 @@ class JSONFormatter(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
-def configure_logging(level: str, style: str, stream: TextIO | None = None) -> None:
-    """Send all records of this process to `stream` (stderr), as text or JSON."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+def configure_logging(level: str, style: str) -> None:
+    """Send all records of this process to stderr, as text or JSON."""
+    handler = logging.StreamHandler()
     handler.setFormatter(JSONFormatter() if style == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -186,7 +186,7 @@ async def test_more_connections_than_descriptors_disturb_no_client(poor_server: 
 
 
 def test_messages_that_any_client_can_cause_are_logged_once_an_interval() -> None:
-    throttle = Throttle(interval_s=10)
+    throttle = Throttle()
     assert [throttle.take("a", at) for at in (0, 1, 9.9, 10, 11, 21)] == [1, 0, 0, 3, 0, 2]
     assert throttle.take("b", 11) == 1
 
