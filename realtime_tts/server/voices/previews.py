@@ -19,13 +19,10 @@ class Previews:
 
     Args:
         directory: directory for the previews of added voices; created when needed. None: keep them in memory only.
-        max_bytes, max_disk_bytes: limits in memory and in the directory.
     """
 
-    def __init__(
-        self, directory: Path | None = None, *, max_bytes: int = MAX_BYTES, max_disk_bytes: int = MAX_DISK_BYTES
-    ) -> None:
-        self._directory, self._max_bytes, self._max_disk_bytes = directory, max_bytes, max_disk_bytes
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
         self._files: collections.OrderedDict[str, bytes] = collections.OrderedDict()
 
     def get(self, voice_id: str) -> bytes | None:
@@ -38,7 +35,7 @@ class Previews:
         """Keep a preview in memory."""
         self._files[voice_id] = wav
         self._files.move_to_end(voice_id)
-        while sum(map(len, self._files.values())) > self._max_bytes:
+        while sum(map(len, self._files.values())) > MAX_BYTES:
             self._files.popitem(last=False)
 
     def forget(self, voice_id: str) -> None:
@@ -79,7 +76,7 @@ class Previews:
     def _make_room(self) -> None:
         assert self._directory is not None
         found = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in self._directory.iterdir())
-        surplus = sum(size for _, size, _ in found) - self._max_disk_bytes
+        surplus = sum(size for _, size, _ in found) - MAX_DISK_BYTES
         for _, size, path in found:
             if surplus <= 0:
                 break

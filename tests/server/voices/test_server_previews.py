@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+from realtime_tts.server.voices import previews as module
 from realtime_tts.server.voices.previews import Previews
 
 
@@ -23,8 +26,10 @@ def test_a_preview_that_was_kept_is_there_for_the_next_process(tmp_path: Path) -
     second.forget("voice-1")
 
 
-def test_the_least_recently_heard_previews_are_evicted_first(tmp_path: Path) -> None:
-    previews = Previews(tmp_path, max_bytes=20, max_disk_bytes=20)
+def test_the_least_recently_heard_previews_are_evicted_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("MAX_BYTES", "MAX_DISK_BYTES"):
+        monkeypatch.setattr(module, limit, 20)
+    previews = Previews(tmp_path)
     for age, name in ((30, "a"), (20, "b")):
         previews.keep(name, bytes(9))
         previews.put(name, bytes(9))
