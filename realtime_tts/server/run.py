@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import errno
 import socket
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
@@ -103,15 +102,10 @@ class GatewayServer(BoundedServer):
         super().__init__(server_config(app, config), source, max_connections(config.limits.max_connections))
         self.address = address
         self._drain_task: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        self._loop = asyncio.get_running_loop()
-        await super().serve(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self.stop)  # also wakes the event loop, which a signal alone does not
+        # It also wakes the event loop, which a signal alone does not.
+        asyncio.get_running_loop().call_soon_threadsafe(self.stop)
 
     def stop(self) -> None:
         """Drain, then exit. The second call exits at once."""
@@ -298,8 +292,7 @@ def _bind(host: str, port: int, field: str) -> socket.socket:
         family, kind, protocol, _, address = infos[0]
         listener = socket.socket(family, kind, protocol)
         try:
-            if sys.platform != "win32":
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
         except OSError:
             listener.close()

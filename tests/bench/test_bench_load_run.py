@@ -100,7 +100,7 @@ def test_refused_and_lost_streams_are_told_apart_by_code() -> None:
 
         def end(now: Counter[str]) -> None:
             if now["errors"] and not gateway.server.should_exit:
-                gateway.server.handle_exit(signal.SIGTERM, None)
+                gateway.call(gateway.server.stop)
 
         load.on_now = end
         heard = load.open_loop(arrivals)
