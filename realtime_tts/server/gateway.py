@@ -24,7 +24,7 @@ from realtime_tts.server.admission.admission import Admission
 from realtime_tts.server.admission.availability import Availability, GatewayState
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.peers import Peers
-from realtime_tts.server.host.heap import settle_heap, unsettle_heap
+from realtime_tts.server.host.heap import settle_heap
 from realtime_tts.server.host.prefetch import prefetch
 from realtime_tts.server.http.catalogue import Catalogue
 from realtime_tts.server.logs import log_crash, log_event
@@ -144,7 +144,6 @@ class Gateway:
     async def close(self) -> None:
         """Close the engine, all sessions and all tasks. Idempotent."""
         self.availability.state = GatewayState.CLOSED
-        unsettle_heap()
         self._close_owners()
         if self._start_task is not None:
             self._start_task.cancel()

@@ -62,7 +62,3 @@ def settle_heap() -> None:
     """Exclude all objects so far from garbage collection: a full collection blocked the process for 50 ms or more."""
     gc.collect()
     gc.freeze()
-
-
-def unsettle_heap() -> None:
-    gc.unfreeze()
