@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response, WebSocket
-from pydantic import BaseModel
 
 from realtime_tts import __version__
 from realtime_tts.dialects import openai
@@ -16,7 +15,7 @@ from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import ModelNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, is_form, problems
+from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, is_form, problems
 from realtime_tts.server.http.speech_response import (
     max_speech_body_bytes,
     read_recordings_body,
@@ -31,19 +30,6 @@ from realtime_tts.server.voices.forms import CONSENT_FIELDS, FormShape, VoiceFor
 _SPEECH_FIELDS = [name for name in openai.BODY_SCHEMA["properties"] if name != "lexicon"]
 _VOICE_FIELDS = ("prompt_text", *CONSENT_FIELDS)
 _FORM = FormShape((*_SPEECH_FIELDS, *_VOICE_FIELDS), ("reference", "prompt"))
-
-
-class OpenAIModel(BaseModel):
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-
-
-class OpenAIService(BaseModel):
-    object: Literal["service"]
-    name: str
-    version: str
 
 
 _AUDIO: dict[str, Any] = {
@@ -67,7 +53,6 @@ _http = APIRouter(prefix="/v1", tags=["OpenAI"], dependencies=NEEDS_KEY, respons
     responses={200: _AUDIO},
 )
 async def create_speech(request: Request, gateway: AnyGateway, client: AnyClient) -> Response:
-    gateway.availability.check()
     wanted = await read_request(request, gateway, client)
     return await speech_response(gateway, client, wanted.speech, openai.Events() if wanted.as_events else None)
 
@@ -104,18 +89,18 @@ def _parse_form(form: VoiceForm) -> openai.OpenAIRequest:
 
 
 @_http.get("/models/{model_id:path}", summary="A model by its id")
-async def model(model_id: str, gateway: AnyGateway) -> OpenAIModel:
+async def model(model_id: str, gateway: AnyGateway) -> JsonObject:
     """Return the loaded model for any id, unless the setting `strict_ids` is on."""
     if not model_id:
         raise ModelNotFound("a model has a name", field="model")
     gateway.adapter_of(model_id)
-    return OpenAIModel(id=model_id, object="model", created=gateway.catalogue.created, owned_by="realtime-tts")
+    return {"id": model_id, "object": "model", "created": gateway.catalogue.created, "owned_by": "realtime-tts"}
 
 
 @_http.get("", include_in_schema=False)
 @_http.get("/", summary="Identity of the service; some clients request it to open a connection")
-async def service() -> OpenAIService:
-    return OpenAIService(object="service", name="realtime-tts", version=__version__)
+async def service() -> JsonObject:
+    return {"object": "service", "name": "realtime-tts", "version": __version__}
 
 
 _NO_REALTIME = (
