@@ -92,19 +92,18 @@ class Upkeep:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._voices_changed.wait(), _FOLLOW_EVERY_S)
             self._voices_changed.clear()
-            was_readable = is_readable
             try:
                 await self._gateway.voices.refresh()
                 in_use = {voice for owner in self._admission.slots.owners for voice in owner.voices}
                 await self._gateway.voices.expire(in_use, time.time())
             except InternalError as error:
-                is_readable = False
-                if was_readable:  # log once, not at every attempt
+                if is_readable:  # log once, not at every attempt
                     log_crash("voices_unreadable", error)
+                is_readable = False
             else:
-                is_readable = True
-                if not was_readable:
+                if not is_readable:
                     log_event("voices_readable")
+                is_readable = True
 
     async def _watch_use(self) -> None:
         """Unload an unused model, if no host process does."""
