@@ -219,17 +219,23 @@ class VoiceRegistry:
         if self._adding.get(key) != voice_id:
             raise VoiceNotFound(f"the voice {key[1]!r} was removed while it was being added", field="name")
 
-    async def relabel(self, voice_id: str, labels: VoiceLabels, tenant: str = "") -> VoiceRecord:
-        """Change the labels of an added voice. Speech that uses it goes on.
+    async def relabel(self, voice_id: str, tenant: str = "", **changes: str | None) -> VoiceRecord:
+        """Change labels of an added voice, by their names in `VoiceLabels`; those that are None stay. Speech that uses
+        it goes on.
 
         Raises:
             VoiceNotFound: unknown, or another tenant's. VoiceExists: the name is taken.
-            InvalidRequest: a temporary voice has no name. InternalError: it could not be stored.
+            InvalidRequest: an invalid label, or a temporary voice, which has none. InternalError: it could not be
+                stored.
         """
+        await self.look_up(voice_id, tenant)
         async with self._storing:
-            record, key = self.get(voice_id, tenant), (tenant, labels.name)
+            record = self.get(voice_id, tenant)
             if record.ttl_s is not None:
                 raise InvalidRequest("a temporary voice has no name", field="voice")
+            old = {"name": record.name, "description": record.description, "language": record.language}
+            labels = VoiceLabels(**old | {name: label for name, label in changes.items() if label is not None})
+            key = (tenant, labels.name)
             taken = self._added.get(key, self._adding.get(key, record.voice_id)) != record.voice_id
             if taken or self._is_common(labels.name):
                 raise VoiceExists(f"there is a voice {labels.name!r} already", field="name")

@@ -51,7 +51,7 @@ async def test_a_kept_voice_is_there_after_a_restart(make_client: MakeClient, op
     consent = Consent("the studio", "all", 5.0, "ab" * 32)
     first = await before.add(VoiceLabels("mine", "low", "en"), REFERENCE, "t", consent=consent)
     second = await before.add(VoiceLabels("other"), OTHER, "t")
-    await before.relabel(first.voice_id, VoiceLabels("ours", "lower", "de"), "t")
+    await before.relabel(first.voice_id, "t", name="ours", description="lower", language="de")
     await client.close()
     client = await make_client()
     after = open_registry(client)
@@ -79,7 +79,7 @@ async def test_what_one_process_does_the_others_take_over(make_client: MakeClien
         await two.add(VoiceLabels("a"), REFERENCE)
     # "a" and "b" change names, by way of a third
     for record, name in ((records[0], "x"), (records[1], "a"), (records[0], "b")):
-        await one.relabel(record.voice_id, VoiceLabels(name))
+        await one.relabel(record.voice_id, name=name)
     await one.delete(records[2].voice_id)
     await two.refresh()
     assert [(record.voice_id, record.name) for record in two.added()] == [
@@ -104,11 +104,11 @@ async def test_a_name_taken_by_another_process_meanwhile_is_refused_when_it_is_k
     assert two.added() == [record]
     other = await two.add(VoiceLabels("other"), OTHER)
     with pytest.raises(VoiceExists):
-        await one.relabel(record.voice_id, VoiceLabels("other"))
+        await one.relabel(record.voice_id, name="other")
     for taken in ("slt", "zero-shot", "other"):
         with pytest.raises(VoiceExists):
-            await two.relabel(record.voice_id, VoiceLabels(taken))
-    assert await two.relabel(other.voice_id, VoiceLabels("other", "unchanged name")) in two.added()
+            await two.relabel(record.voice_id, name=taken)
+    assert await two.relabel(other.voice_id, description="unchanged name") in two.added()
 
 
 async def test_of_voices_added_at_once_a_tenant_gets_as_many_as_it_may_have(
@@ -143,7 +143,7 @@ async def test_a_deleted_voice_is_gone_everywhere(
     with pytest.raises(VoiceNotFound):
         await registry.delete(record.voice_id, "t")
     with pytest.raises(VoiceNotFound):
-        await registry.relabel(record.voice_id, VoiceLabels("x"), "t")
+        await registry.relabel(record.voice_id, "t", name="x")
     assert (registry.added("t"), client._voices) == ([], {})
     await until(lambda: bool(journal.frames("remove_voice")))
     again = open_registry(client)
@@ -203,7 +203,7 @@ async def test_a_disk_that_refuses_changes_nothing(
         monkeypatch.setattr(VoiceStore, name, refuse)
     for attempt in (
         registry.add(VoiceLabels("other"), REFERENCE),
-        registry.relabel(record.voice_id, VoiceLabels("other")),
+        registry.relabel(record.voice_id, name="other"),
         registry.delete(record.voice_id),
     ):
         with pytest.raises(InternalError):

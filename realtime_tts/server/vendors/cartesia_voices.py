@@ -16,7 +16,7 @@ from realtime_tts.server.http.catalogue import added_voice
 from realtime_tts.server.http.routes import AnyGateway, FoundVoice, JsonObject, ListedVoices, Owner, read_json, takes
 from realtime_tts.server.http.schemas import Voice
 from realtime_tts.server.vendors.pages import page_after
-from realtime_tts.server.voices.cloning import make_voice, relabel
+from realtime_tts.server.voices.cloning import make_voice
 from realtime_tts.server.voices.forms import CONSENT_FIELDS, FormShape, upload_place
 
 _CLONE_FORM = FormShape(("name", "description", "language", *CONSENT_FIELDS), ("clip",), ignores_others=True)
@@ -73,7 +73,7 @@ async def clone(request: Request, gateway: AnyGateway, client: Owner) -> JsonObj
 @router.patch("/{voice_id}", summary="Rename or describe a voice", openapi_extra=takes(_Labels))
 async def change_voice(request: Request, voice_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     labels = await read_json(request, _Labels)
-    changed = await relabel(gateway, client, voice_id, **labels.given())
+    changed = await gateway.voices.relabel(voice_id, client.tenant, **labels.given())
     return voice_entry(added_voice(changed), gateway.catalogue.created)
 
 

@@ -18,7 +18,7 @@ from realtime_tts.errors import InvalidRequest, RequestTooLarge
 from realtime_tts.server.http.routes import AnyGateway, FoundVoice, JsonObject, ListedVoices, Owner, read_json, takes
 from realtime_tts.server.http.schemas import Voice
 from realtime_tts.server.vendors.pages import page_after
-from realtime_tts.server.voices.cloning import make_voice, relabel
+from realtime_tts.server.voices.cloning import make_voice
 from realtime_tts.server.voices.forms import CONSENT_FIELDS, MAX_FIELD_CHARS, FormShape, VoiceForm, upload_place
 
 _FIELDS = ("name", "description", "labels", "remove_background_noise", *CONSENT_FIELDS)
@@ -167,7 +167,7 @@ async def edit_voice(request: Request, voice_id: str, gateway: AnyGateway, clien
         "description": form.fields.get("description"),
         "language": _parse_labels(form.field("labels")).get("language"),
     }
-    await relabel(gateway, client, voice_id, **labels)
+    await gateway.voices.relabel(voice_id, client.tenant, **labels)
     return {"status": "ok"}
 
 

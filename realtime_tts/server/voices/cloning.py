@@ -69,18 +69,6 @@ async def make_voice(
     return record, remarks
 
 
-async def relabel(gateway: Gateway, client: Client, voice_id: str, **changes: str | None) -> VoiceRecord:
-    """Change the labels of an added voice; those that are None stay.
-
-    Raises:
-        VoiceNotFound, VoiceExists, InvalidRequest: see `Voices.relabel`.
-    """
-    old = await gateway.voices.find(voice_id, client.tenant)
-    given = {name: value for name, value in changes.items() if value is not None}
-    labels = VoiceLabels(**{"name": old.name, "description": old.description, "language": old.language} | given)
-    return await gateway.voices.relabel(old.voice_id, labels, client.tenant)
-
-
 def _labels(wanted: VoiceRequest) -> VoiceLabels | None:
     if wanted.ttl_s is None:
         return VoiceLabels(wanted.name, wanted.description, wanted.language)

@@ -33,7 +33,7 @@ from realtime_tts.server.http.routes import (
 )
 from realtime_tts.server.http.speech import HttpSpeech
 from realtime_tts.server.logs import log_event
-from realtime_tts.server.voices.cloning import make_voice, relabel
+from realtime_tts.server.voices.cloning import make_voice
 from realtime_tts.server.voices.forms import CONSENT_FIELDS, FormShape, upload_place
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.sample import sentence_of
@@ -78,7 +78,7 @@ async def get_voice(found: FoundVoice) -> schemas.Voice:
 )
 async def change_voice(request: Request, voice_id: str, gateway: AnyGateway, client: Owner) -> schemas.Voice:
     change = await read_body(request, schemas.VoiceChange)
-    return added_voice(await relabel(gateway, client, voice_id, **change.model_dump()))
+    return added_voice(await gateway.voices.relabel(voice_id, client.tenant, **change.model_dump()))
 
 
 @voices.delete(

@@ -26,7 +26,6 @@ from realtime_tts.server.http import schemas
 from realtime_tts.server.voices import routes
 from realtime_tts.server.voices.limits import VoiceMaking
 from realtime_tts.speech.voice_store import Latents, VoiceRecord, VoiceStore
-from realtime_tts.speech.voices import VoiceLabels
 
 MakeGateway = Callable[..., GatewayHarness]
 
@@ -389,6 +388,31 @@ def test_an_invalid_label_is_refused(
     assert http.patch("/v1/voices/one", json={}).json()["name"] == "one"
 
 
+async def test_changes_of_a_voice_at_the_same_time_are_all_made(
+    make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
+) -> None:
+    gateway = make_gateway()
+    http = clients(gateway)
+    await asyncio.to_thread(create, http, "Anna", recording)
+    storing, may_leave = gateway.gateway.voices._storing, asyncio.Event()
+
+    async def hold() -> None:
+        async with storing:
+            await may_leave.wait()
+
+    holding = gateway.call(lambda: asyncio.create_task(hold()))
+    changes = [
+        asyncio.create_task(asyncio.to_thread(http.patch, "/v1/voices/Anna", json=change))
+        for change in ({"description": "low"}, {"language": "de"})
+    ]
+    await until(lambda: len(storing._waiters or ()) >= 2, 30)  # type: ignore[attr-defined]
+    gateway.call(may_leave.set)
+    assert [(await change).status_code for change in changes] == [200, 200]
+    gateway.call(holding.result)
+    voice = (await asyncio.to_thread(http.get, "/v1/voices/Anna")).json()
+    assert (voice["description"], voice["language"]) == ("low", "de")
+
+
 def test_a_server_may_require_the_person_who_consents_or_no_consent(
     make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
 ) -> None:
@@ -408,9 +432,9 @@ def test_blanks_around_a_voices_name_are_left_out_and_old_names_with_them_can_sp
     http = clients(gateway)
     assert create(http, " Anna ", recording).json()["name"] == "Anna"
     assert create(http, "Anna\t", recording).status_code == 409
-    old = VoiceLabels("old")
-    object.__setattr__(old, "name", "Berta ")  # as earlier versions kept it
-    voice_id = gateway.run(gateway.gateway.voices.relabel(http.get("/v1/voices/Anna").json()["id"], old)).voice_id
+    old = dataclasses.replace(gateway.gateway.voices.get("Anna"), name="Berta ")  # as earlier versions kept it
+    gateway.call(lambda: gateway.gateway.voices._rename(old))
+    voice_id = old.voice_id
     for voice in (voice_id, "Berta "):
         answer = http.post("/v1/audio/speech", json={"input": "Hello.", "voice": voice, "response_format": "pcm"})
         assert (answer.status_code, answer.headers["realtime-tts-voice"]) == (200, "Berta")
