@@ -52,7 +52,8 @@ async def make_voice(
             # In a thread: hashing runs at a few hundred MB/s, and 40 MB would block the event loop.
             content, recordings_sha256 = await asyncio.to_thread(_hashes, client.tenant, wanted)
             consent = _consent(gateway, client, wanted, recordings_sha256)
-            recordings, remarks = _made_before(gateway, content) or await _check_recordings(wanted)
+            made = gateway.voice_making.made.get(content)
+            recordings, remarks = made[1:] if made is not None else await _check_recordings(wanted)
         record = await gateway.voices.add(
             labels,
             recordings,
@@ -63,7 +64,7 @@ async def make_voice(
             limit=limit,
         )
         if content:
-            gateway.voice_making.made[content] = record.voice_id, remarks
+            gateway.voice_making.made[content] = record.voice_id, record.latents, remarks
     kind = "voice_added" if labels is not None else "voice_lent"
     log_event(kind, voice=record.voice_id, key=client.tenant or None)
     return record, remarks
@@ -85,14 +86,6 @@ def _hashes(tenant: str, wanted: VoiceRequest) -> tuple[str, str]:
     recordings.update(wanted.prompt)
     about = repr((tenant, [len(part) for part in wanted.reference], wanted.prompt_text)).encode()
     return hashlib.sha256(about + recordings.digest()).hexdigest(), recordings.hexdigest()
-
-
-def _made_before(gateway: Gateway, content: str) -> tuple[Latents, Sequence[RecordingRemark]] | None:
-    if (made := gateway.voice_making.made.get(content)) is None:
-        return None
-    voice_id, remarks = made
-    record = gateway.voices.by_id(voice_id)
-    return None if record is None else (record.latents, remarks)
 
 
 async def _check_recordings(wanted: VoiceRequest) -> tuple[VoiceRecordings, list[RecordingRemark]]:
