@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
@@ -47,19 +48,13 @@ class Throttle:
         return self._counts.pop(kind)
 
 
-class _QuietUvicorn(logging.Filter):
-    """Throttle for uvicorn's warnings, which it logs for each invalid request."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._throttle = Throttle()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno != logging.WARNING or record.exc_info:
-            return True
-        count = self._throttle.take(f"{record.module}:{record.lineno}", record.created)
-        record.fields = {"count": count}
-        return count > 0
+def _throttled(throttle: Throttle, record: logging.LogRecord) -> bool:
+    """Return whether to log a record of uvicorn, which logs a warning for each invalid request."""
+    if record.levelno != logging.WARNING or record.exc_info:
+        return True
+    count = throttle.take(f"{record.module}:{record.lineno}", record.created)
+    record.fields = {"count": count}
+    return count > 0
 
 
 class TextFormatter(logging.Formatter):
@@ -98,7 +93,7 @@ def configure_logging(level: str, style: str) -> None:
     # At level info uvicorn logs query strings, which may hold keys; at level debug websockets logs frames.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "websockets", "asyncio", "multipart"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
-    logging.getLogger("uvicorn.error").filters[:] = [_QuietUvicorn()]
+    logging.getLogger("uvicorn.error").filters[:] = [functools.partial(_throttled, Throttle())]
 
 
 def _short(value: Field) -> str:
