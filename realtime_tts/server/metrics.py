@@ -160,13 +160,8 @@ class Metrics:
 
         It includes all gateways of the host, also those that have ended, and the engine's current values.
         """
-        registry = self.registry
-        if _FIGURES_DIRECTORY in os.environ:
-            registry = CollectorRegistry()
-            MultiProcessCollector(registry)
-        engines = CollectorRegistry()
-        engines.register(_EngineFigures(engine))
-        return generate_latest(registry) + generate_latest(engines)
+        gateways = MultiProcessCollector(None) if _FIGURES_DIRECTORY in os.environ else self.registry
+        return generate_latest(gateways) + generate_latest(_EngineFigures(engine))
 
 
 class _EngineFigures(Collector):
