@@ -32,7 +32,6 @@ ALLOWED: dict[str, set[str]] = {
         "dialects",
         "speech",
         "session",
-        "text.pause_planner",
         "text.planner",
         "text.skipped",
         "contract",

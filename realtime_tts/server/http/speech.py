@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
+import functools
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from realtime_tts.audio.pipeline import SpeechStream
 from realtime_tts.dialects.speech_request import Chunk, SpeechRequest, Total
@@ -26,7 +27,6 @@ from realtime_tts.session.messages import TimedWord
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextSource, check_whole, speak_text, speaking
-from realtime_tts.text.pause_planner import PausePlanner
 from realtime_tts.text.planner import Segment
 from realtime_tts.text.skipped import describe_ignored, describe_skipped
 
@@ -83,15 +83,15 @@ class HttpSpeech:
         self._aligner = WordAligner(settings.params["speed"])
         self._added_chars = 0  # by lexicons
         self._error: RealtimeTTSError | None = None
-        self._planner: PausePlanner | None = None
-        self._speaker: Speaker | None = None
+        self._planner = gateway.catalogue.defaults.make_planner(self._settings, self.tenant, fill_empty=True)
+        context_id = "h_" + secrets.token_urlsafe(9)
+        self._speaker = Speaker(gateway.engine, context_id, self._settings, tenant=self.tenant)
 
     # ---- as the owner of a slot -----------------------------------------------------------------------------------
 
     @property
     def num_speaking(self) -> int:
-        is_running = self.outcome is Outcome.RUNNING
-        return max(1, self._speaker.num_streams) if is_running and self._speaker is not None else int(is_running)
+        return max(1, self._speaker.num_streams) if self.outcome is Outcome.RUNNING else 0
 
     @property
     def voices(self) -> tuple[str]:
@@ -109,8 +109,7 @@ class HttpSpeech:
         """Stop at once. With a reason, the client receives the error that the server is shutting down."""
         if reason:
             self._error = self._error or Draining("the server is shutting down")
-        if self._speaker is not None:
-            self._speaker.close()
+        self._speaker.close()
 
     # ---- the speech ----------------------------------------------------------------------------------------------
 
@@ -120,30 +119,26 @@ class HttpSpeech:
         Raises:
             RealtimeTTSError: the engine could not produce it.
         """
-        gateway = self._gateway
-        await check_whole(self.request.text, self._settings.params["text_type"])
-        context_id = "h_" + secrets.token_urlsafe(9)
-        speaker = self._speaker = Speaker(gateway.engine, context_id, self._settings, tenant=self.tenant)
-        planner = gateway.catalogue.defaults.make_planner(self._settings, self.tenant, fill_empty=True)
-        self._planner, is_begun = planner, asyncio.Event() if planner.may_skip(self.request.text) else None
+        gateway, text, planner, speaker = self._gateway, self.request.text, self._planner, self._speaker
+        await check_whole(text, self._settings.params["text_type"])
+        is_begun = asyncio.Event() if planner.may_skip(text) else None
         # The encoder is set up in a thread, while the engine makes the first patch.
         rate_hz, audio = speaker.sample_rate_hz, self.request.audio
         provenance = gateway.provenance(self._settings.voice)
         making = gateway.encoders.run(lambda: SpeechStream(rate_hz, audio, provenance))
         try:
-            source = TextSource(self.request.text)
-            async with speaking(speaker, speak_text(source, planner, speaker, is_begun, self._charge_added)):
+            work = speak_text(TextSource(text), planner, speaker, is_begun, self._charge_added)
+            async with speaking(speaker, work):
                 async for piece in speaker:
                     if is_begun is not None:
                         await is_begun.wait()
                     stream = await making
-                    data = await self._encode(stream, piece.pcm) if piece.pcm else b""
+                    data = await self._encoded(functools.partial(stream.push, piece.pcm)) if piece.pcm else b""
                     self._audio_ms += 1000 * len(piece.pcm) / 2 / rate_hz
                     yield Chunk(data, self._place(piece))
                 if self._error is None and self.outcome is Outcome.RUNNING:
                     stream = await making
-                    rest = stream.finish() if audio.is_plain else await gateway.encoders.run(stream.finish)
-                    yield Chunk(rest, ())
+                    yield Chunk(await self._encoded(stream.finish), ())
         finally:
             making.cancel()
         if self._error is not None:
@@ -155,8 +150,6 @@ class HttpSpeech:
 
         The beginning is planned when the first chunk arrives.
         """
-        if self._planner is None:
-            return None
         skipped, ignored = self._planner.take_skipped(), self._planner.take_ignored()
         if skipped == [(0, len(self.request.text))]:
             return "nothing in the text can be spoken, the answer is silence"
@@ -180,11 +173,9 @@ class HttpSpeech:
         check_added(self._added_chars, self._gateway.settings.server.limits.max_text_chars)
         self._gateway.admission.charge_added(self._client, segment.added_chars)
 
-    async def _encode(self, stream: SpeechStream, pcm: bytes) -> bytes:
+    async def _encoded(self, encode: Callable[[], bytes]) -> bytes:
         # Resampling costs less than a change to a thread and back.
-        return (
-            stream.push(pcm) if stream.format.is_plain else await self._gateway.encoders.run(lambda: stream.push(pcm))
-        )
+        return encode() if self.request.audio.is_plain else await self._gateway.encoders.run(encode)
 
     def _place(self, piece: Piece) -> tuple[TimedWord, ...]:
         if not self._wants_words:
@@ -233,7 +224,7 @@ class HttpSpeech:
         log_event("http_speech_ended", outcome=outcome.value, code=code, **figures)
 
     def _tell_playback(self, now: float) -> None:
-        if self._speaker is not None and self._audio_ms:
+        if self._audio_ms:
             self._speaker.playback(heard_ms(self._player, now), self._is_behind)
 
 

@@ -22,9 +22,11 @@ from realtime_tts.audio.filters import StreamResampler
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.dialects.speech_request import Chunk, Rendering, SpeechRequest, Total
-from realtime_tts.errors import RealtimeTTSError
+from realtime_tts.errors import Draining, RealtimeTTSError
 from realtime_tts.server.admission.auth import create_key
+from realtime_tts.server.admission.client import Client
 from realtime_tts.server.http import speech_response
+from realtime_tts.server.http.speech import HttpSpeech
 from realtime_tts.server.http.speech_response import SpeechResponse
 
 MakeGateway = Callable[..., GatewayHarness]
@@ -451,6 +453,17 @@ def test_a_drain_that_takes_too_long_cuts_speech_off(make_gateway: MakeGateway) 
     gateway.call(gateway.server.stop)
     thread.join(20)
     assert len(failures) == 1
+
+
+def test_speech_that_is_cut_off_before_it_begins_makes_no_audio(gateway: GatewayHarness) -> None:
+    async def first_chunk() -> Chunk:
+        wanted = SpeechRequest("Hello.", StreamFormat("raw", "pcm_s16le", RATE_HZ), "slt")
+        speech = HttpSpeech(gateway.gateway, Client(), wanted, wants_words=False)
+        speech.close(1001, "draining")
+        return await anext(speech.chunks())
+
+    with pytest.raises(Draining):
+        gateway.run(first_chunk())
 
 
 # ---- figures -----------------------------------------------------------------------------------------------------
