@@ -154,6 +154,7 @@ class Gateway:
         self._records.close()
 
     def _voice_removed(self, voice_id: str) -> None:
+        log_event("voice_removed", voice=voice_id)
         self.previews.forget(voice_id)
         self.voice_making.forget(voice_id)
         for owner in list(self.admission.slots.owners):

@@ -32,7 +32,6 @@ from realtime_tts.server.http.routes import (
     takes,
 )
 from realtime_tts.server.http.speech import HttpSpeech
-from realtime_tts.server.logs import log_event
 from realtime_tts.server.voices.cloning import make_voice
 from realtime_tts.server.voices.forms import CONSENT_FIELDS, FormShape, upload_place
 from realtime_tts.session.settings import Choices, ContextSettings
@@ -89,7 +88,6 @@ async def change_voice(request: Request, voice_id: str, gateway: AnyGateway, cli
 )
 async def delete_voice(voice_id: str, gateway: AnyGateway, client: Owner) -> None:
     await gateway.voices.delete(voice_id, client.tenant)
-    log_event("voice_deleted", key=client.tenant or None)
 
 
 @voices.get(

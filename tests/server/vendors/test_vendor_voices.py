@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -120,8 +121,9 @@ SERVICES = [ElevenLabs, Cartesia, OpenAI]
 
 @pytest.mark.parametrize("kind", SERVICES, ids=lambda kind: kind.__name__)
 def test_a_voice_is_added_listed_and_deleted_by_its_own_key(
-    keyed: tuple[str, str, str], recording: bytes, kind: type[Service]
+    keyed: tuple[str, str, str], recording: bytes, kind: type[Service], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "realtime_tts.server")
     url, key, other = keyed
     service, stranger = kind(url, key), kind(url, other)
     added = service.add(recording, name="Anna", consent="true")
@@ -136,6 +138,8 @@ def test_a_voice_is_added_listed_and_deleted_by_its_own_key(
     assert service.delete(voice_id).is_success
     gone = service.delete(voice_id)
     assert (gone.status_code, service.problem(gone)) == (404, "voice_not_found")
+    events = [(record.getMessage(), vars(record).get("fields", {}).get("voice")) for record in caplog.records]
+    assert [event for event in events if voice_id in event] == [("voice_added", voice_id), ("voice_removed", voice_id)]
 
 
 WRONG: dict[str, tuple[bytes | None, dict[str, str], int, str]] = {
