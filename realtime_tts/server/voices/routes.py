@@ -121,6 +121,7 @@ async def _until_gone(request: Request, work: Coroutine[None, None, bytes]) -> b
     finally:
         making.cancel()
         leaving.cancel()
+        await asyncio.wait([making, leaving])  # the next client may need the stream
 
 
 async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: str, client: Client) -> bytes:

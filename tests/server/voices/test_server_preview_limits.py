@@ -79,6 +79,21 @@ async def test_a_preview_is_made_for_clients_that_wait_when_the_first_one_leaves
     await asyncio.gather(first, waiting, return_exceptions=True)
 
 
+async def test_the_next_client_of_a_preview_gets_the_stream_of_the_one_that_leaves(
+    make_gateway: MakeGateway, http: Callable[..., httpx.AsyncClient]
+) -> None:
+    gateway = make_gateway(worker={"patch_delay_s": 600.0, "max_streams": 1}, hang_s=3600.0)
+    first = asyncio.create_task(http(gateway).get(PREVIEW))
+    await until_speaking(gateway)
+    waiting = asyncio.create_task(http(gateway).get(PREVIEW))
+    await asyncio.sleep(0.1)
+    first.cancel()
+    done, _ = await asyncio.wait([waiting], timeout=1.0)
+    assert [task.result().text for task in done] == []
+    waiting.cancel()
+    await asyncio.gather(first, waiting, return_exceptions=True)
+
+
 async def test_a_preview_takes_a_slot_of_its_token_and_its_tenant(
     make_gateway: MakeGateway, http: Callable[..., httpx.AsyncClient]
 ) -> None:
