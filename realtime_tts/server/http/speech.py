@@ -144,17 +144,16 @@ class HttpSpeech:
         if self._error is not None:
             raise self._error
 
-    def take_notice(self) -> str | None:
-        """Return a notice about text that is not spoken and markup without effect, in the part planned so far; None if
-        there is neither.
+    def take_notices(self) -> list[str]:
+        """Return the notices about text that is not spoken and markup without effect, in the part planned so far.
 
         The beginning is planned when the first chunk arrives.
         """
         skipped, ignored = self._planner.take_skipped(), self._planner.take_ignored()
         if skipped == [(0, len(self.request.text))]:
-            return "nothing in the text can be spoken, the answer is silence"
+            return ["nothing in the text can be spoken, the answer is silence"]
         told = [describe_skipped(skipped)] if skipped else []
-        return "; ".join([*told, describe_ignored(ignored)] if ignored else told) or None
+        return [*told, describe_ignored(ignored)] if ignored else told
 
     @property
     def total(self) -> Total:

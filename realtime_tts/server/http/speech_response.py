@@ -26,7 +26,6 @@ _BODY_BYTES_PER_CHAR = 12  # of JSON with every character escaped
 _BODY_BYTES_BESIDE = 16 * 1024
 MAX_RECORDINGS_BODY_BYTES = 4 * 1024 * 1024  # a minute at 24 kHz; larger ones come as a form
 _MAX_NAME_CHARS = 64
-_NOTICE = "realtime-tts-notice"
 
 
 class SpeechResponse(StreamingResponse):
@@ -41,7 +40,13 @@ class SpeechResponse(StreamingResponse):
         self._rendering = rendering or Rendering()
         self._gateway, self._client = gateway, client
         self._speech = HttpSpeech(gateway, client, request, self._rendering.wants_words)
-        headers = _headers(gateway, client, request, self._speech.voice)
+        voice = self._speech.voice
+        self._notices = [*_substitutions(gateway, client, request, voice), *request.notices]
+        headers = {
+            "cache-control": "no-store",
+            "x-accel-buffering": "no",  # else nginx buffers the whole answer
+            "realtime-tts-voice": ascii(voice)[1:-1].strip(),  # h11 refuses header values with blanks at an end
+        }
         super().__init__((), headers=headers, media_type=self._rendering.content_type or request.audio.content_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,14 +94,10 @@ class SpeechResponse(StreamingResponse):
 
     async def _put(self, send: Send, body: bytes, has_begun: bool, more: bool = True) -> None:
         if not has_begun:
-            self._add_notice(self._speech.take_notice())
+            if notices := [*self._notices, *self._speech.take_notices()]:
+                self.headers["realtime-tts-notice"] = "; ".join(notices)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": body, "more_body": more})
-
-    def _add_notice(self, notice: str | None) -> None:
-        if notice is not None:
-            others = self.headers.get(_NOTICE)
-            self.headers[_NOTICE] = notice if others is None else f"{others}; {notice}"
 
 
 async def speech_response(
@@ -157,17 +158,6 @@ def max_speech_body_bytes(gateway: Gateway) -> int:
 async def _watch(receive: Receive, speech: HttpSpeech) -> None:
     await until_gone(receive)
     speech.left()
-
-
-def _headers(gateway: Gateway, client: Client, request: SpeechRequest, voice: str) -> dict[str, str]:
-    headers = {
-        "cache-control": "no-store",
-        "x-accel-buffering": "no",  # else nginx buffers the whole answer
-        "realtime-tts-voice": ascii(voice)[1:-1].strip(),  # h11 refuses header values with blanks at an end
-    }
-    if notices := [*_substitutions(gateway, client, request, voice), *request.notices]:
-        headers[_NOTICE] = "; ".join(notices)
-    return headers
 
 
 def _substitutions(gateway: Gateway, client: Client, request: SpeechRequest, voice: str) -> Iterator[str]:
