@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -22,9 +23,8 @@ from realtime_tts.server.voices.cloning import make_voice
 from realtime_tts.server.voices.forms import CONSENT_FIELDS, MAX_FIELD_CHARS, FormShape, VoiceForm, upload_place
 
 _FIELDS = ("name", "description", "labels", "remove_background_noise", *CONSENT_FIELDS)
-_MAX_FILES = 8
-_FORM = FormShape(_FIELDS, ("files", "files[]"), _MAX_FILES, ignores_others=True)  # some clients mark lists with []
-_LABELS_FORM = FormShape(_FIELDS, ("files",), _MAX_FILES, 4 * MAX_FIELD_CHARS * len(_FIELDS), ignores_others=True)
+_FORM = FormShape(_FIELDS, ("files",), max_files=8, ignores_others=True)
+_LABELS_FORM = dataclasses.replace(_FORM, max_body_bytes=4 * MAX_FIELD_CHARS * len(_FIELDS))
 # Fixed values: a voice depends on its recordings only.
 _SETTINGS: JsonObject = {
     "stability": 0.5,
@@ -129,23 +129,20 @@ async def add_voice(request: Request, gateway: AnyGateway, client: Owner) -> Jso
         form = await _FORM.read(request)
         if not form.files:
             raise InvalidRequest("files are missing", field="files")
-        record, _ = await make_voice(
-            gateway, client, _voice_request(form.fields, [content for _, content in form.files])
-        )
+        record, _ = await make_voice(gateway, client, _voice_request(form))
     return {"voice_id": record.voice_id, "requires_verification": False}
 
 
-def _voice_request(fields: Mapping[str, str], files: Sequence[bytes]) -> VoiceRequest:
+def _voice_request(form: VoiceForm) -> VoiceRequest:
     """Return the voice to make. Consent may be given in additional fields or among the labels.
 
     Raises:
-        InvalidRequest, InvalidMessage: the labels are not an object of strings, or there are too many files.
+        InvalidMessage: the labels are not an object of strings.
     """
-    if len(files) > _MAX_FILES:
-        raise InvalidRequest(f"a voice is made of at most {_MAX_FILES} files, got {len(files)}", field="files")
-    labels = _parse_labels(fields.get("labels", ""))
-    consent = {name: fields.get(name) or labels.get(name, "") for name in CONSENT_FIELDS}
-    return VoiceRequest.of_form({**fields, **consent, "language": labels.get("language", "")}, files)
+    labels = _parse_labels(form.field("labels"))
+    consent = {name: form.field(name) or labels.get(name, "") for name in CONSENT_FIELDS}
+    language = labels.get("language", "")
+    return VoiceRequest.of_form({**form.fields, **consent, "language": language}, form.files_of("files"))
 
 
 def _parse_labels(text: str) -> dict[str, str]:

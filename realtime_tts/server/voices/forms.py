@@ -105,7 +105,8 @@ class FormShape:
 
     async def _checked(self, form: FormData, max_field_chars: int) -> VoiceForm:
         read = VoiceForm({}, [])
-        for name, value in form.multi_items():
+        for key, value in form.multi_items():
+            name = key.removesuffix("[]")  # some clients mark lists with it
             is_file = isinstance(value, UploadFile)
             if name not in (self.files if is_file else self.fields):
                 if self.ignores_others:
