@@ -60,7 +60,8 @@ class Gateway:
         self.voices = VoiceRegistry(engine, self._store)
         self.voices.on_removed = self._voice_removed
         self.voices.on_stored = self.peers.voices_changed
-        self.adapters = AdapterRegistry(engine, _directory(settings.engine.adapters_dir))
+        adapters_dir = settings.engine.adapters_dir
+        self.adapters = AdapterRegistry(engine, Path(adapters_dir).expanduser() if adapters_dir else None)
         self.adapters.on_changed = self.peers.adapter_changed
         self._records = self._store or RecordStore()
         self.consents, self.dictionaries = Consents(self._records), Dictionaries(self._records)
@@ -231,7 +232,3 @@ class Gateway:
         )
         self.engine.speak_ahead(plan_openings(self._openings, defaults))
         return Catalogue(ready, defaults, config.limits.max_text_chars, config.voices.voice_consent)
-
-
-def _directory(path: str) -> Path | None:
-    return Path(path).expanduser() if path else None

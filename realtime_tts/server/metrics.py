@@ -19,7 +19,6 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from realtime_tts import __version__
-from realtime_tts.contract import frames
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.recovery import DeviceState
 
@@ -200,9 +199,10 @@ class _EngineFigures(Collector):
         yield _gauge("step_seconds", "Mean duration of a step, the slowest worker's", slowest / 1000)
         for name, text in _ENGINE_GAUGES.items():
             yield _gauge(name, text, sum(getattr(stats, name) for stats in engine.stats))
-        yield InfoMetricFamily(
-            f"{_NAMESPACE}_build", "Version; model and device once a worker is ready", _build_labels(engine.ready)
-        )
+        build = {"version": __version__, "python": platform.python_version()}
+        if engine.ready is not None:
+            build |= {"model": engine.ready.model, "device": engine.ready.device}
+        yield InfoMetricFamily(f"{_NAMESPACE}_build", "Version; model and device once a worker is ready", build)
 
 
 _Rows = float | Sequence[tuple[Sequence[str], float]]  # the value, or values and their labels
@@ -220,11 +220,3 @@ def _filled(family: GaugeMetricFamily | CounterMetricFamily, rows: _Rows) -> Met
     for row, value in rows if isinstance(rows, Sequence) else [((), rows)]:
         family.add_metric(row, value)
     return family
-
-
-def _build_labels(ready: frames.Ready | None) -> dict[str, str]:
-    """Return the labels of `build_info`. `ready`: a worker's description; None until a worker is ready."""
-    labels = {"version": __version__, "python": platform.python_version()}
-    if ready is not None:
-        labels |= {"model": ready.model, "device": ready.device}
-    return labels
