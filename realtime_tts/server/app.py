@@ -65,9 +65,7 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
         routes=api_routes(),
         description=_DESCRIPTION,
         lifespan=lifespan,
-        openapi_url=None,  # see `mount_docs`
-        docs_url=None,  # FastAPI's own pages load their viewers from a CDN
-        redoc_url=None,
+        openapi_url=None,  # nor has it FastAPI's pages then, which load their viewers from a CDN: see `mount_docs`
         redirect_slashes=False,
     )
     app.state.gateway = gateway
@@ -125,13 +123,7 @@ def metrics_on_main_port(settings: Settings) -> bool:
 
 def create_metrics_app(gateway: Gateway) -> FastAPI:
     """Return the application of the separate metrics port: `/metrics`, `/healthz` and `/readyz`."""
-    app = FastAPI(
-        title="realtime-tts metrics",
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-    )
+    app = FastAPI(openapi_url=None)
     app.state.gateway = gateway
     install_problem_handlers(app)
     app.add_middleware(Containment)

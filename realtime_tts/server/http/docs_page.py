@@ -21,7 +21,7 @@ _HEADERS = {
 
 
 def mount_docs(app: FastAPI) -> None:
-    """Serve the page for `app`, which must have been made with `docs_url=None` and `openapi_url=None`."""
+    """Serve the page for `app`, which must have been made with `openapi_url=None`."""
 
     @app.get("/docs", include_in_schema=False)
     async def page() -> FileResponse:
