@@ -146,7 +146,7 @@ def _spent(pid: int) -> ProcessTime | None:
         all_s, loop_s = _stat_s(Path(f"/proc/{pid}/stat")), _stat_s(Path(f"/proc/{pid}/task/{pid}/stat"))
     except OSError:
         return None
-    return ProcessTime(b"--socket" in arguments, all_s, loop_s)  # every worker is told its socket, and no gateway is
+    return ProcessTime(b"--clients" in arguments, all_s, loop_s)  # an argument of every worker and of no gateway
 
 
 def _stat_s(path: Path) -> float:

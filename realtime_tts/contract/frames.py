@@ -69,7 +69,6 @@ class Start(Message):
     """First message of the supervisor. The worker loads its engine and answers with `Ready` or `Failed`."""
 
     options: dict[str, Any]  # fields of contract.engine_options.EngineOptions
-    clients_path: str  # unix socket at which the worker accepts clients
 
 
 @_message

@@ -1,11 +1,11 @@
-"""The worker process of one device: ``python -m realtime_tts.engine.worker --socket PATH``.
+"""The worker process of one device: ``python -m realtime_tts.engine.worker --clients PATH --control FD``.
 
 The main thread does socket I/O in asyncio. One thread loads the engine and runs it; another encodes voices and reads
-adapters. The supervisor listens at PATH, sends the options and receives the worker's state; clients connect to another
-socket, whose path the supervisor chooses. On
-SIGTERM the worker tells all clients that it takes no new contexts, and exits when the existing ones are closed. On a
-second SIGTERM it exits when the running requests have ended. Exit status: 0 after that or when the supervisor goes
-away, 1 if the engine failed, 3 if it could not start (the reason was sent before).
+adapters. The supervisor has the other end of the socket FD: it sends the options and receives the worker's state.
+Clients connect to a unix socket at PATH. On SIGTERM the worker tells all clients that it takes no new contexts, and
+exits when the existing ones are closed. On a second SIGTERM it exits when the running requests have ended. Exit status:
+0 after that or when the supervisor goes away, 1 if the engine failed, 3 if it could not start (the reason was sent
+before).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -76,13 +77,12 @@ class Worker:
         self._readings: dict[str, asyncio.Task[None]] = {}  # of adapters, by name
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="voices")
 
-    async def run(self, reader: asyncio.StreamReader, clients_path: str) -> None:
+    async def run(self, reader: asyncio.StreamReader) -> None:
         """Serve until drained, disconnected from the supervisor, or failed.
 
         Raises:
             EngineError: the engine's thread died.
         """
-        await self.channels.listen(clients_path)
         for number in (signal.SIGTERM, signal.SIGINT):  # first: the supervisor may signal as soon as it is ready
             self._loop.add_signal_handler(number, self.leave)
         self.writer.write(frames.encode(self._ready))
@@ -285,9 +285,14 @@ async def _receive_start(reader: asyncio.StreamReader) -> frames.Start | None:
     return None
 
 
-async def serve(socket_path: str) -> int:
-    """Connect, receive the options, load and serve. Return the exit status."""
-    reader, writer = await asyncio.open_unix_connection(socket_path)
+async def serve(control: int, clients_path: str) -> int:
+    """Receive the options, load and serve. Return the exit status.
+
+    Args:
+        control: descriptor of a socket to the supervisor.
+        clients_path: where to create the socket for clients.
+    """
+    reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=control))
     start = await _receive_start(reader)
     if start is None:
         return 0
@@ -296,6 +301,8 @@ async def serve(socket_path: str) -> int:
         options = EngineOptions(**start.options)
         logging.getLogger().setLevel(options.worker_log_level.upper())
         engine, ready = await _load_while_wanted(options, reader, thread)
+        worker = Worker(engine, writer, ready, thread)
+        await worker.channels.listen(clients_path)
     except Exception as error:
         if not isinstance(error, RealtimeTTSError):
             logger.exception("the engine could not start")
@@ -303,10 +310,9 @@ async def serve(socket_path: str) -> int:
         writer.write(frames.encode(frames.Failed("", error.code, error.message)))  # the supervisor reports it
         await writer.drain()
         return 3
-    worker = Worker(engine, writer, ready, thread)
     engine.output.emit = worker.emit
     try:
-        await worker.run(reader, start.clients_path)
+        await worker.run(reader)
     except EngineError:
         return 1
     writer.close()
@@ -318,10 +324,12 @@ async def serve(socket_path: str) -> int:
 def main() -> None:
     """Run one worker; end the process with its exit status."""
     parser = argparse.ArgumentParser(description="One engine worker; started by its supervisor.")
-    parser.add_argument("--socket", required=True, help="unix socket on which the supervisor listens")
+    parser.add_argument("--clients", required=True, help="where to create the unix socket for clients")
+    parser.add_argument("--control", type=int, required=True, help="descriptor of a socket to the supervisor")
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
     switch_quickly()
-    status = asyncio.run(serve(parser.parse_args().socket))
+    arguments = parser.parse_args()
+    status = asyncio.run(serve(arguments.control, arguments.clients))
     sys.stdout.flush()
     os._exit(status)  # do not wait for a thread that hangs in the device driver
 

@@ -1,13 +1,40 @@
-"""Management of child processes: waiting on several conditions, and termination in any state."""
+"""Management of child processes: start, waiting on several conditions, and termination in any state."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import signal
-from collections.abc import Coroutine
+import socket
+from collections.abc import Coroutine, Mapping, Sequence
 
 Process = asyncio.subprocess.Process
+
+
+async def start_child(
+    command: Sequence[str], env: Mapping[str, str] | None = None
+) -> tuple[Process, asyncio.StreamReader, asyncio.StreamWriter]:
+    """Start `command` with ``--control FD`` appended; return the process, and the connection to its descriptor FD.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                *("--control", str(theirs.fileno())),
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+                env=env,
+                start_new_session=True,  # Ctrl-C signals the parent only, which then drains
+            )
+        except BaseException:
+            writer.transport.abort()
+            raise
+    return process, reader, writer
 
 
 async def until_one_ends(*parts: Coroutine[object, None, object]) -> None:

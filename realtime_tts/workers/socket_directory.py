@@ -23,16 +23,11 @@ logger = logging.getLogger(__name__)
 
 _PREFIX = "realtime-tts-"  # name prefix once the owner holds the lock; without a lock the owner is gone
 _NEW_PREFIX = ".realtime-tts-"  # name prefix before the lock is taken
-_SOCKET, _CLIENTS, _WORKER = "engine.sock", "clients.sock", "worker"
-_OURS = re.compile(r"(engine|clients|gateway-\d+|metrics-\d+)\.sock|worker|token-secret")
+_CLIENTS, _WORKER = "clients.sock", "worker"
+_OURS = re.compile(r"(clients|gateway-\d+|metrics-\d+)\.sock|worker|token-secret")
 _OUR_DIRECTORIES = ("figures", "voices")
 _MAX_NOTE_BYTES = 4096
 _KILLED_S = 5.0  # longest wait for a killed process; exceeded only if the kernel hangs
-
-
-def clients_path(socket_path: str) -> str:
-    """Return the path at which a worker with this supervisor socket takes clients."""
-    return os.path.join(os.path.dirname(socket_path), _CLIENTS)
 
 
 class SocketDirectory:
@@ -51,8 +46,9 @@ class SocketDirectory:
             self._take_possession()
 
     @property
-    def socket_path(self) -> str:
-        return os.path.join(self.path, _SOCKET)
+    def clients_path(self) -> str:
+        """Path of the socket at which a worker takes clients."""
+        return os.path.join(self.path, _CLIENTS)
 
     def note_worker(self, *pids: int) -> None:
         """Store the process ids of children, for a later start to end them if this process is killed. Ignored on a full

@@ -1,7 +1,7 @@
 """Supervision of one engine worker process: spawn, wait until ready, watch, respawn. asyncio, no torch.
 
-The worker connects to a unix socket in a private directory, reports its state there, and ends when that connection
-ends. Its clients use another socket beside it. Whatever ends the worker (a crash, a kill, a damaged frame, five seconds
+The worker reports its state on a connection that it gets at its start, and ends when that ends. Its clients use a unix
+socket in a private directory. Whatever ends the worker (a crash, a kill, a damaged frame, five seconds
 without a step) or prevents its start (a full disk, no descriptor left), `on_lost` is called at once and a new worker is
 started after a pause. No failure of a worker ends the supervision.
 """
@@ -16,19 +16,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import TypeAlias
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.watch import stack_of, watch
 from realtime_tts.errors import EngineStartError, RealtimeTTSError, error_from_code
-from realtime_tts.workers.child import end_child, until_one_ends
-from realtime_tts.workers.socket_directory import SocketDirectory, clients_path
+from realtime_tts.workers.child import end_child, start_child, until_one_ends
+from realtime_tts.workers.socket_directory import SocketDirectory
 from realtime_tts.workers.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
-
-_Connected: TypeAlias = "asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]"
 
 _READ_BYTES = 256 * 1024
 _HEALTHY_AFTER_S = 60.0  # a worker that ran this long resets the pause before the next respawn
@@ -36,7 +33,7 @@ _HEALTHY_AFTER_S = 60.0  # a worker that ran this long resets the pause before t
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """A worker to start: `command` with ``--socket PATH`` appended, which then receives `options`."""
+    """A worker to start: `command` with ``--clients PATH --control FD`` appended, which then receives `options`."""
 
     options: EngineOptions = dataclasses.field(default_factory=EngineOptions)
     name: str = "worker-0"
@@ -163,22 +160,16 @@ class Supervisor:
     async def _run_once(self) -> str:
         """Run one worker from spawn to end; return what ended it. Never raises for a failure of the worker."""
         self.start_error, self.is_leaving = None, False
-        connected: _Connected = asyncio.get_running_loop().create_future()
-        directory, server, process, failure = None, None, None, ""
-
-        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if connected.done():
-                writer.close()
-            else:
-                connected.set_result((reader, writer))
-
+        directory, process, failure = None, None, ""
         try:
             directory = SocketDirectory()
-            self.clients_path = clients_path(directory.socket_path)
-            server = await asyncio.start_unix_server(accept, directory.socket_path, limit=_READ_BYTES)
-            process = await self._spawn(directory.socket_path)
+            self.clients_path = directory.clients_path
+            self.num_starts += 1
+            command = (*self.spec.command, "--clients", self.clients_path)
+            process, reader, self._writer = await start_child(command)
+            self.pid = process.pid
             directory.note_worker(process.pid)
-            await self._converse(process, connected)
+            await self._converse(process, reader, self._writer)
         except (OSError, RealtimeTTSError) as error:
             failure = f"{type(error).__name__}: {error}"
         except Exception as error:
@@ -189,7 +180,9 @@ class Supervisor:
             try:
                 self._lose()
             finally:
-                await self._end(process, server, connected)
+                if process is not None:
+                    number = signal.SIGTERM if self._stopping or self.is_leaving else signal.SIGKILL
+                    self.last_exit, self.pid = await end_child(process, number, self.config.stop_s), None
                 if directory is not None:
                     directory.remove()
         if process is None:
@@ -197,26 +190,15 @@ class Supervisor:
         start_error = "" if self.start_error is None else self.start_error.message
         return ", ".join(filter(None, (failure, start_error, f"exit status {self.last_exit}")))
 
-    async def _spawn(self, path: str) -> asyncio.subprocess.Process:
-        self.num_starts += 1
-        process = await asyncio.create_subprocess_exec(
-            *self.spec.command,
-            "--socket",
-            path,
-            stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the gateway, which then drains
-        )
-        self.pid = process.pid
-        return process
-
-    async def _converse(self, process: asyncio.subprocess.Process, connected: _Connected) -> None:
+    async def _converse(
+        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Serve the connection until it ends, the process ends, or the watchdog gives up."""
         self._watchdog = Watchdog(self.config.ready_timeout_s, asyncio.get_running_loop().time())
-        await until_one_ends(process.wait(), self._receive(connected), self._watch(), self._stop_now.wait())
+        writer.write(frames.encode(frames.Start(dataclasses.asdict(self.spec.options))))
+        await until_one_ends(process.wait(), self._receive(reader), self._watch(), self._stop_now.wait())
 
-    async def _receive(self, connected: _Connected) -> None:
-        reader, self._writer = await connected
-        self._writer.write(frames.encode(frames.Start(dataclasses.asdict(self.spec.options), self.clients_path)))
+    async def _receive(self, reader: asyncio.StreamReader) -> None:
         decoder = frames.Decoder()
         while data := await reader.read(_READ_BYTES):
             for message in decoder.feed(data):
@@ -258,16 +240,3 @@ class Supervisor:
             self._writer.close()
             self._writer = None
         self._on_lost()
-
-    async def _end(
-        self, process: asyncio.subprocess.Process | None, server: asyncio.Server | None, connected: _Connected
-    ) -> None:
-        """Reap the process and close the socket, in any state of either."""
-        if server is not None:
-            server.close()
-        if connected.done() and not connected.cancelled():
-            connected.result()[1].close()
-        if process is None:
-            return
-        number = signal.SIGTERM if self._stopping or self.is_leaving else signal.SIGKILL
-        self.last_exit, self.pid = await end_child(process, number, self.config.stop_s), None

@@ -79,7 +79,7 @@ def test_a_busy_process_is_seen_to_be_busy() -> None:
 def test_what_a_server_has_started_is_part_of_it() -> None:
     """A gateway that starts a worker; a server without figures is looked at all the same."""
     worker = "import sys; sys.stdin.read()"
-    gateway = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}, '--socket', 'none'])"
+    gateway = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}, '--clients', 'none'])"
     with subprocess.Popen([sys.executable, "-c", gateway], stdin=subprocess.PIPE) as process:
         try:
             end_s = time.monotonic() + 30

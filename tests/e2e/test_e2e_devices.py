@@ -26,7 +26,7 @@ def workers(server: RunningServer) -> set[int]:
     return {
         pid
         for pid in descendants([server.pid])
-        if b"--socket" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if b"--clients" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     }
 
 

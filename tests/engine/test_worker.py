@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -31,6 +32,7 @@ from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.engine.worker import Worker, serve
 from realtime_tts.errors import AdapterError, AudioDecodeError, ConfigError, EngineError, EngineLost
 from realtime_tts.model.checkpoint import load_model
+from realtime_tts.workers.child import start_child
 from realtime_tts.workers.client import EngineClient, RequestStream
 from realtime_tts.workers.supervisor import SupervisorConfig
 
@@ -360,13 +362,16 @@ class CountingEngine:
         return frames.Stats(num_steps=self.num_steps, running=1)
 
 
-async def serve_counting(directory: Path, engine: CountingEngine, ended: asyncio.Queue[Any]) -> None:
-    """Connects a `Worker` to its supervisor's socket; `ended` gets what its run raised, or None."""
-    reader, writer = await asyncio.open_unix_connection(directory / "s")
+async def serve_counting(
+    control: socket.socket, clients_path: Path, engine: CountingEngine, ended: asyncio.Queue[Any]
+) -> None:
+    """Runs a `Worker`; `ended` gets what its run raised, or None."""
+    reader, writer = await asyncio.open_unix_connection(sock=control)
     worker = Worker(engine, writer, READY, ThreadPoolExecutor(1, "engine"))  # type: ignore[arg-type]
     engine.output.emit = worker.emit
     try:
-        await worker.run(reader, str(directory / "c"))
+        await worker.channels.listen(str(clients_path))
+        await worker.run(reader)
         ended.put_nowait(None)
     except EngineError as error:
         ended.put_nowait(error)
@@ -407,19 +412,17 @@ class Beside:
 
 @pytest_asyncio.fixture
 async def beside(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
-    accepted: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
-    server = await asyncio.start_unix_server(lambda *pair: accepted.put_nowait(pair), tmp_path / "s")
     ended: asyncio.Queue[Any] = asyncio.Queue()
     tasks: list[asyncio.Task[None]] = []
     started: list[Beside] = []
 
     async def start(engine: CountingEngine) -> Beside:
-        tasks.append(asyncio.create_task(serve_counting(tmp_path, engine, ended)))
-        started.append(Beside(*await accepted.get(), ended, tmp_path / "c"))
+        ours, theirs = socket.socketpair()
+        tasks.append(asyncio.create_task(serve_counting(theirs, tmp_path / "c", engine, ended)))
+        started.append(Beside(*await asyncio.open_unix_connection(sock=ours), ended, tmp_path / "c"))
         return started[-1]
 
     yield start
-    server.close()
     for worker in started:
         await worker.close()
     await asyncio.wait(tasks, timeout=30)
@@ -450,9 +453,7 @@ async def test_a_worker_waits_for_its_only_client_and_is_not_taken_for_hung(
     assert await worker.ended.get() is None
 
 
-def start_in(directory: Path) -> bytes:
-    """A supervisor's first message; the worker's socket for clients is in this directory."""
-    return frames.encode(frames.Start({}, str(directory / "c")))
+START = frames.encode(frames.Start({}))
 
 
 async def test_the_engine_runs_in_the_thread_that_has_loaded_it(
@@ -472,18 +473,15 @@ async def test_the_engine_runs_in_the_thread_that_has_loaded_it(
 
     monkeypatch.setattr("realtime_tts.engine.worker.load", load)
     monkeypatch.setattr(asyncio.get_running_loop(), "add_signal_handler", lambda number, handler: None)
-    accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
-    server = await asyncio.start_unix_server(lambda _, writer: accepted.put_nowait(writer), tmp_path / "s")
-    serving = asyncio.create_task(serve(str(tmp_path / "s")))
-    supervisor = await accepted.get()
-    supervisor.write(start_in(tmp_path))
+    supervisor, theirs = socket.socketpair()
+    serving = asyncio.create_task(serve(theirs.detach(), str(tmp_path / "c")))
+    supervisor.send(START)
     await until(lambda: len(threads) > 1)
     supervisor.close()
     assert await serving == 0
     assert {thread.name for thread in threads} == {"engine_0"}
     assert len(set(threads)) == 1
     await until(lambda: not threads[0].is_alive())
-    server.close()
 
 
 async def test_free_memory_is_given_back_between_steps_and_when_idle(
@@ -526,25 +524,16 @@ LOADING_FOR_EVER = "import time; from realtime_tts.engine import worker; worker.
 
 
 async def test_a_worker_whose_gateway_goes_away_while_it_loads_exits(tmp_path: Path) -> None:
-    connected = asyncio.Event()
-
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(start_in(tmp_path))
-        writer.close()
-        connected.set()
-
-    server = await asyncio.start_unix_server(accept, tmp_path / "s")
-    code = LOADING_FOR_EVER + "worker.main()"
-    command = [sys.executable, "-c", code, "--socket", str(tmp_path / "s")]
-    process = await asyncio.create_subprocess_exec(*command)
-    await connected.wait()
+    command = [sys.executable, "-c", LOADING_FOR_EVER + "worker.main()", "--clients", str(tmp_path / "c")]
+    process, _, writer = await start_child(command)
+    writer.write(START)
+    writer.close()
     try:
         assert await asyncio.wait_for(process.wait(), 60) == 0
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-        server.close()
 
 
 async def test_a_device_that_cannot_be_used_says_why(tiny_voice: Path) -> None:

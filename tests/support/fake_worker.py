@@ -24,13 +24,13 @@ import math
 import os
 import re
 import signal
+import socket
 import sys
 from array import array
 from pathlib import Path
 
 from realtime_tts.contract import frames
 from realtime_tts.engine.client_channels import ClientChannels
-from realtime_tts.workers.socket_directory import clients_path
 
 HIGH_LEAD_S, LOW_LEAD_S = 3.0, 2.0
 OPEN_LEAD_PATCHES = 2  # of a text that is still being written
@@ -431,7 +431,7 @@ def ready(options: argparse.Namespace) -> frames.Ready:
 
 
 async def serve(options: argparse.Namespace) -> None:
-    reader, writer = await asyncio.open_unix_connection(options.socket)
+    reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=options.control))
     await reader.read(65536)  # Start: a socket that closes with unread data takes along what it has sent
     if options.fail_start or (options.fail_when and os.path.exists(options.fail_when)):  # noqa: ASYNC240
         writer.write(frames.encode(frames.Failed("", "checkpoint_error", "asked to fail at start")))
@@ -440,7 +440,7 @@ async def serve(options: argparse.Namespace) -> None:
     await asyncio.sleep(options.ready_delay_s)
     await opened(options.ready_gate)
     worker = FakeWorker(options, writer)
-    await worker.channels.listen(clients_path(options.socket))
+    await worker.channels.listen(options.clients)
     writer.write(frames.encode(ready(options)))
     beat = asyncio.create_task(heartbeat(worker))
     listen = asyncio.create_task(reader.read())  # until the supervisor hangs up
@@ -477,7 +477,8 @@ async def leave(worker: FakeWorker) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--socket", required=True)
+    parser.add_argument("--clients", required=True)
+    parser.add_argument("--control", type=int, required=True)
     parser.add_argument("--patch-delay-s", type=float, default=0.005)
     parser.add_argument("--chars-per-patch", type=float, default=4)
     parser.add_argument("--text-lag-ms", type=float, default=0.0, help="with one, tell which character is spoken")

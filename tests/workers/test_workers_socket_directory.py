@@ -21,7 +21,7 @@ import sys, time
 from realtime_tts.workers.socket_directory import SocketDirectory
 directory = SocketDirectory()
 directory.note_worker(int(sys.argv[1]))
-print(directory.socket_path, flush=True)
+print(directory.clients_path, flush=True)
 time.sleep(600)
 """
 WORKER = "import time; print(flush=True); time.sleep(600)"
@@ -68,8 +68,8 @@ def killed_owner(start: Callable[..., subprocess.Popen[str]], worker: int = 0) -
 
 def test_a_directory_goes_with_its_owner(parent: Path) -> None:
     directory = SocketDirectory()
-    assert Path(directory.socket_path).parent.stat().st_mode & 0o777 == 0o700
-    Path(directory.socket_path).touch()
+    assert Path(directory.clients_path).parent.stat().st_mode & 0o777 == 0o700
+    Path(directory.clients_path).touch()
     directory.note_worker(1)
     directory.remove()
     directory.remove()
@@ -80,7 +80,7 @@ def test_what_a_killed_owner_left_is_removed_and_its_stopped_worker_ended(
     parent: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     path = killed_owner(start)
-    worker = start(WORKER, "--socket", str(path))
+    worker = start(WORKER, "--clients", str(path))
     assert worker.stdout is not None
     worker.stdout.readline()  # a process that is just being born has no command line yet
     (path.parent / "worker").write_text(str(worker.pid))
@@ -100,14 +100,14 @@ def test_a_living_owners_directory_stays_even_if_the_owner_is_stopped(
     owner.send_signal(signal.SIGSTOP)
     ours = SocketDirectory()
     clear_leftovers()
-    assert set(parent.iterdir()) == {theirs, Path(ours.socket_path).parent}
+    assert set(parent.iterdir()) == {theirs, Path(ours.clients_path).parent}
     ours.remove()
 
 
 def test_a_process_that_has_got_the_workers_id_lives_on(
     parent: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    stranger = start(WORKER, "--socket", str(parent / "realtime-tts-other" / "engine.sock"))
+    stranger = start(WORKER, "--clients", str(parent / "realtime-tts-other" / "clients.sock"))
     killed_owner(start, stranger.pid)
     clear_leftovers()
     assert stranger.poll() is None
@@ -132,9 +132,9 @@ def test_links_files_and_what_others_can_enter_are_left_alone(
     (parent / "realtime-tts-file").touch()
     (parent / "realtime-tts-open").mkdir()
     (parent / "realtime-tts-open").chmod(0o777)
-    (parent / "realtime-tts-open" / "engine.sock").touch()
+    (parent / "realtime-tts-open" / "clients.sock").touch()
     path = killed_owner(start)
-    worker = start(WORKER, "--socket", str(path))
+    worker = start(WORKER, "--clients", str(path))
     assert worker.stdout is not None
     worker.stdout.readline()
     noted = path.parent / "worker"
@@ -145,7 +145,7 @@ def test_links_files_and_what_others_can_enter_are_left_alone(
     assert worker.poll() is None
     assert {path.name for path in parent.iterdir()} == {"realtime-tts-link", "realtime-tts-file", "realtime-tts-open"}
     assert (victim / "worker").exists()
-    assert (parent / "realtime-tts-open" / "engine.sock").exists()
+    assert (parent / "realtime-tts-open" / "clients.sock").exists()
 
 
 def test_a_directory_that_holds_more_than_ours_keeps_it(

@@ -47,7 +47,7 @@ def attempts_logged(caplog: pytest.LogCaptureFixture, what: str) -> int:
     ("name", "error"),
     [
         ("tempfile.mkdtemp", OSError(errno.ENOSPC, "No space left on device")),
-        ("asyncio.start_unix_server", OSError("AF_UNIX path too long")),
+        ("socket.socketpair", OSError(errno.EMFILE, "Too many open files")),
         ("asyncio.create_subprocess_exec", OSError(errno.EMFILE, "Too many open files")),
         ("asyncio.create_subprocess_exec", OSError(errno.ENOMEM, "Cannot allocate memory")),
         ("asyncio.create_subprocess_exec", RuntimeError("can't start new thread")),

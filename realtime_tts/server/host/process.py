@@ -37,7 +37,7 @@ from realtime_tts.server.host.slot_table import SlotTable
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.run import Address, bind
 from realtime_tts.speech.voice_store import open_store
-from realtime_tts.workers.child import end_child, signal_child, until_one_ends
+from realtime_tts.workers.child import end_child, signal_child, start_child, until_one_ends
 from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.socket_directory import SocketDirectory
 from realtime_tts.workers.watchdog import Watchdog
@@ -91,7 +91,7 @@ class Host:
         settings: settings with `gateways` not 0. Without a token secret or a voices directory, the gateways share
             temporary ones that are removed with the host.
         on_ready: called once when all gateways serve, with the rows to print at the start.
-        command: command of a gateway process; ``--control FD --directory PATH`` are appended.
+        command: command of a gateway process; ``--directory PATH --control FD`` are appended.
     """
 
     def __init__(
@@ -229,42 +229,24 @@ class Host:
         for source in ("gateway", "metrics"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(receiver_path(self._directory.path, source, gateway.index))
-        ours, theirs = socket.socketpair()
-        try:
-            process = gateway.process = await self._spawn(theirs.fileno())
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+        figures = os.path.join(self._directory.path, "figures")
+        command = (*self._command, "--directory", os.path.join(self._directory.path, ""))
+        process, reader, writer = await start_child(command, {**os.environ, "PROMETHEUS_MULTIPROC_DIR": figures})
+        gateway.process, gateway.writer = process, writer
         try:
             if self._is_stopping:
                 _signal(gateway, signal.SIGTERM)
             self._directory.note_worker(*self.gateway_pids)
-            reader, gateway.writer = await asyncio.open_unix_connection(sock=ours)
             self._greet(gateway)
             # Until the process ends, sends an invalid message, or is silent for too long.
             await until_one_ends(self._listen(gateway, reader), self._watch(gateway), process.wait())
         finally:
-            if gateway.writer is None:
-                ours.close()
-            else:
-                gateway.writer.transport.abort()
+            writer.transport.abort()
             await end_child(process)
-            mark_process_dead(gateway.index, os.path.join(self._directory.path, "figures"))
+            mark_process_dead(gateway.index, figures)
             self._slot_table.clear(gateway.index)
             self._tell_soon()
             self._gateways[gateway.index] = _Gateway(gateway.index, has_served=gateway.has_served)
-
-    async def _spawn(self, control: int) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *self._command,
-            *("--control", str(control), "--directory", os.path.join(self._directory.path, "")),
-            pass_fds=[control],
-            stdin=asyncio.subprocess.DEVNULL,
-            env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": os.path.join(self._directory.path, "figures")},
-            start_new_session=True,  # Ctrl-C signals the host only, which then drains
-        )
 
     def _greet(self, gateway: _Gateway) -> None:
         engine = self._settings.engine
