@@ -8,6 +8,8 @@ import signal
 import socket
 from collections.abc import Coroutine, Mapping, Sequence
 
+from realtime_tts.workers.watchdog import Watchdog
+
 Process = asyncio.subprocess.Process
 
 
@@ -48,6 +50,15 @@ async def until_one_ends(*parts: Coroutine[object, None, object]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until_silent(watchdog: Watchdog) -> None:
+    """Return when the watchdog gives up."""
+    clock = asyncio.get_running_loop().time
+    while True:
+        await asyncio.sleep(watchdog.tick_s)
+        if watchdog.tick(clock()):
+            return
 
 
 def signal_child(process: Process, number: signal.Signals) -> None:

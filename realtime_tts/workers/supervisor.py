@@ -21,7 +21,7 @@ from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.watch import stack_of, watch
 from realtime_tts.errors import EngineStartError, RealtimeTTSError, error_from_code
-from realtime_tts.workers.child import end_child, start_child, until_one_ends
+from realtime_tts.workers.child import end_child, start_child, until_one_ends, until_silent
 from realtime_tts.workers.socket_directory import SocketDirectory
 from realtime_tts.workers.watchdog import Watchdog
 
@@ -210,7 +210,7 @@ class Supervisor:
         if isinstance(message, frames.Ready):
             self.ready, self.is_unloaded = message, False
             self._num_steps = -1
-            self._watchdog = Watchdog(self.config.hang_s, asyncio.get_running_loop().time())
+            self._watchdog.sign_of_life(self.config.hang_s)
             self._on_ready()
             return
         if self.ready is None:
@@ -219,20 +219,16 @@ class Supervisor:
             return
         if isinstance(message, frames.Stats):
             if message.num_steps != self._num_steps or message.running == 0:
-                self._watchdog.sign_of_life()
+                self._watchdog.sign_of_life(self.config.hang_s)
             self._num_steps = message.num_steps
             self.is_leaving = message.leaving
             self._on_stats(message)
 
     async def _watch(self) -> None:
         """Return when the worker does not become ready in time, hangs with work running, or sends no heartbeat."""
-        clock = asyncio.get_running_loop().time
-        while True:
-            await asyncio.sleep(self._watchdog.tick_s)
-            if self._watchdog.tick(clock()):
-                what = "was not ready after" if self.ready is None else "made no step for"
-                logger.error("worker %s %s %.1f s", self.spec.name, what, self._watchdog.limit_s)
-                return
+        await until_silent(self._watchdog)
+        what = "was not ready after" if self.ready is None else "made no step for"
+        logger.error("worker %s %s %.1f s", self.spec.name, what, self._watchdog.limit_s)
 
     def _lose(self) -> None:
         self.ready = None

@@ -17,13 +17,13 @@ class Watchdog:
     """
 
     def __init__(self, limit_s: float, now: float) -> None:
+        self._ticked_s = now
+        self.sign_of_life(limit_s)
+
+    def sign_of_life(self, limit_s: float) -> None:
+        """Restart the count, with a limit from now on."""
         self.limit_s = limit_s
         self.tick_s = min(_TICK_S, limit_s / 4)  # time until the next `tick`
-        self._silent_s = 0.0
-        self._ticked_s = now
-
-    def sign_of_life(self) -> None:
-        """Restart the count."""
         self._silent_s = 0.0
 
     def tick(self, now: float) -> bool:

@@ -23,7 +23,7 @@ def test_a_sign_of_life_starts_the_count_anew() -> None:
     for number in range(100):
         assert not watchdog.tick(number * watchdog.tick_s)
         if number % 10 == 0:
-            watchdog.sign_of_life()
+            watchdog.sign_of_life(5.0)
 
 
 def test_time_in_which_the_process_was_stopped_condemns_no_worker() -> None:
@@ -33,7 +33,7 @@ def test_time_in_which_the_process_was_stopped_condemns_no_worker() -> None:
         assert not watchdog.tick(now)
         now += watchdog.tick_s
     assert not watchdog.tick(now + 3600), "what was unread after the stop has not been taken yet"
-    watchdog.sign_of_life()  # it is taken now
+    watchdog.sign_of_life(5.0)  # it is taken now
     assert not watchdog.tick(now + 3600 + watchdog.tick_s)
     assert ticks_until_condemned(watchdog, now + 3600) > now + 3604, "a real silence is found after it"
 

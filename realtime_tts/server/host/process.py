@@ -37,7 +37,7 @@ from realtime_tts.server.host.slot_table import SlotTable
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.run import Address, bind
 from realtime_tts.speech.voice_store import open_store
-from realtime_tts.workers.child import end_child, signal_child, start_child, until_one_ends
+from realtime_tts.workers.child import end_child, signal_child, start_child, until_one_ends, until_silent
 from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.socket_directory import SocketDirectory
 from realtime_tts.workers.watchdog import Watchdog
@@ -57,6 +57,7 @@ class _Gateway:
     """One gateway process.
 
     Attributes:
+        watchdog: set when the process was started.
         heard_at: loop time of its last report; None while it takes no connections.
         num_given, num_told: connections that were given to it; how many of them its last report includes.
         num_open: open connections in its last report.
@@ -67,6 +68,7 @@ class _Gateway:
     index: int
     process: asyncio.subprocess.Process | None = None
     writer: asyncio.StreamWriter | None = None
+    watchdog: Watchdog = dataclasses.field(init=False)
     heard_at: float | None = None
     num_given: int = 0
     num_told: int = 0
@@ -233,6 +235,7 @@ class Host:
         command = (*self._command, "--directory", os.path.join(self._directory.path, ""))
         process, reader, writer = await start_child(command, {**os.environ, "PROMETHEUS_MULTIPROC_DIR": figures})
         gateway.process, gateway.writer = process, writer
+        gateway.watchdog = Watchdog(_START_S, asyncio.get_running_loop().time())
         try:
             if self._is_stopping:
                 _signal(gateway, signal.SIGTERM)
@@ -275,22 +278,15 @@ class Host:
             await asyncio.Event().wait()  # the process is shutting down
 
     async def _watch(self, gateway: _Gateway) -> None:
-        clock = asyncio.get_running_loop().time
-        watchdog, heard_at = Watchdog(_START_S, clock()), None
-        while True:
-            await asyncio.sleep(watchdog.tick_s)
-            if heard_at is None and gateway.heard_at is not None:
-                watchdog = Watchdog(_HANG_S, clock())
-            if gateway.heard_at != heard_at:
-                heard_at = gateway.heard_at
-                watchdog.sign_of_life()
-            if watchdog.tick(clock()) and not self._is_stopping:
-                log_event("gateway_silent", logging.ERROR, gateway=gateway.index)
-                return
+        await until_silent(gateway.watchdog)
+        if self._is_stopping:
+            await asyncio.Event().wait()  # the process is shutting down
+        log_event("gateway_silent", logging.ERROR, gateway=gateway.index)
 
     def _take(self, gateway: _Gateway, message: messages.Message) -> None:
         if isinstance(message, messages.Report):
             gateway.heard_at = asyncio.get_running_loop().time()
+            gateway.watchdog.sign_of_life(_HANG_S)
             gateway.num_told, gateway.num_open = message.num_given, message.num_open
             for other in self._others(gateway):
                 other.untold += message.charges
