@@ -27,7 +27,7 @@ from realtime_tts.server.logs import configure_logging
 from realtime_tts.server.run import GatewayServer, serve
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.pool import WorkerPool
-from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
+from realtime_tts.workers.supervisor import WorkerSpec
 
 GIVE_BACK_EVERY_S = 15.0  # less than a block of the slope's
 _FAKE_WORKER = Path(__file__).resolve().parents[2] / "tests" / "support" / "fake_worker.py"
@@ -71,7 +71,7 @@ def main() -> None:
     configure_logging(settings.server.log_level, settings.server.log_format)
     if options["fake"]:
         flags = [str(part) for option in options["worker"].items() for part in option]
-        engine = EngineClient([WorkerSpec(command=(sys.executable, str(_FAKE_WORKER), *flags))], SupervisorConfig())
+        engine = EngineClient([WorkerSpec(command=(sys.executable, str(_FAKE_WORKER), *flags))])
     else:
         engine = EngineClient(WorkerPool(worker_specs(settings.engine)))
     kept: list[asyncio.Task[None]] = []  # the loop holds tasks weakly

@@ -52,7 +52,6 @@ def command(config_path: Path | None, **flags: object) -> None:
     from realtime_tts.server.run import describe, serve
     from realtime_tts.workers.client import EngineClient
     from realtime_tts.workers.pool import WorkerPool
-    from realtime_tts.workers.supervisor import SupervisorConfig
 
     configure_logging(settings.server.log_level, settings.server.log_format)
     check_engine(settings.engine)
@@ -62,8 +61,7 @@ def command(config_path: Path | None, **flags: object) -> None:
     about_gateways = {"Gateways": f"{count.number} process{'es' * (count.number > 1)}: {count.reason}"}
 
     async def run() -> None:
-        config = SupervisorConfig(unload_after_s=settings.server.timeouts.unload_after_s)
-        workers = WorkerPool(worker_specs(settings.engine), config)
+        workers = WorkerPool(worker_specs(settings.engine), settings.server.timeouts.unload_after_s)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, workers.replace_all)
         if count.number > 1:
             server = dataclasses.replace(settings.server, gateways=count.number)

@@ -28,7 +28,7 @@ from realtime_tts.workers.link import WorkerLink
 from realtime_tts.workers.placement import place
 from realtime_tts.workers.pool import WorkerPool, Workers
 from realtime_tts.workers.stream import RequestStream
-from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
+from realtime_tts.workers.supervisor import WorkerSpec
 from realtime_tts.workers.worker_view import WorkerView
 
 logger = logging.getLogger(__name__)
@@ -42,15 +42,10 @@ class EngineClient:
     """Client of all workers, seen as one engine.
 
     Args:
-        workers: one spec per device to start own workers; or the keeper of workers shared with other clients.
-        config: settings of own workers.
+        workers: one spec per device to start own workers; or their keeper.
     """
 
-    def __init__(
-        self,
-        workers: Sequence[WorkerSpec] | Workers,
-        config: SupervisorConfig | None = None,
-    ) -> None:
+    def __init__(self, workers: Sequence[WorkerSpec] | Workers) -> None:
         self.ready: frames.Ready | None = None  # the first worker's, once one was ready
         self.policy = ServingPolicy()  # the model's, once a worker was ready
         self.on_failed: Callable[[], None] = lambda: None  # called when an internal error has ended a task
@@ -63,7 +58,7 @@ class EngineClient:
         self._is_closing = False
         self._has_loaded = asyncio.Event()  # or failed to
         self._is_loading = False  # until the first worker after the model was unloaded has the adapters
-        self.keeper: Workers = WorkerPool(workers, config) if isinstance(workers, Sequence) else workers
+        self.keeper: Workers = WorkerPool(workers) if isinstance(workers, Sequence) else workers
         self.keeper.on_ready = self._link
         self.keeper.on_lost = self._worker_ended
         self.keeper.on_failed = self._failed

@@ -19,7 +19,7 @@ from realtime_tts.contract.watch import watch
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.workers.recovery import DeviceReport, DeviceState, Recovery
 from realtime_tts.workers.socket_directory import clear_leftovers
-from realtime_tts.workers.supervisor import Supervisor, SupervisorConfig, WorkerSpec
+from realtime_tts.workers.supervisor import Supervisor, WorkerSpec
 
 logger = logging.getLogger(__name__)
 
@@ -100,25 +100,25 @@ class WorkerPool:
 
     Args:
         specs: one per device.
+        unload_after_s: time in seconds without use after which the model is unloaded; 0: never.
     """
 
-    def __init__(self, specs: Sequence[WorkerSpec], config: SupervisorConfig | None = None) -> None:
+    def __init__(self, specs: Sequence[WorkerSpec], unload_after_s: float = 0.0) -> None:
         self.names = [spec.name for spec in specs]
         self.totals: dict[str, float] = dict.fromkeys(COUNTED, 0)
         self.is_unloaded, self._used_s = False, math.inf
-        self._unload_after_s = config.unload_after_s if config is not None else 0.0
+        self._unload_after_s = unload_after_s
         self.on_ready: Callable[[str, str], None] = lambda name, path: None
         self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None
         self.on_failed: Callable[[str], None] = lambda name: None
         self._replacing: asyncio.Task[None] | None = None
         self._counted: dict[str, frames.Stats] = {}  # part of the totals that the running worker has contributed
         self._has_counted = asyncio.Event()
-        self._devices = [self._device(spec, config or SupervisorConfig()) for spec in specs]
+        self._devices = [self._device(spec) for spec in specs]
 
-    def _device(self, spec: WorkerSpec, config: SupervisorConfig) -> _Device:
+    def _device(self, spec: WorkerSpec) -> _Device:
         supervisor = Supervisor(
             spec,
-            config,
             on_stats=lambda stats: self._count(spec.name, stats),
             on_ready=lambda: self._ready(device),
             on_lost=lambda: self._lost(device),

@@ -33,30 +33,26 @@ _HEALTHY_AFTER_S = 60.0  # a worker that ran this long resets the pause before t
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """A worker to start: `command` with ``--clients PATH --control FD`` appended, which then receives `options`."""
+    """A worker to start, and the limits of its supervision in seconds.
+
+    Attributes:
+        options: the worker's first message.
+        command: ``--clients PATH --control FD`` are appended.
+        ready_timeout_s: a worker that is not ready by then is restarted; the first start may download a model, and the
+            next continues the download.
+        hang_s: the same for a worker without a step although it has work: 30 times the longest step.
+        stop_s: from SIGTERM to SIGKILL.
+        backoff_s, max_backoff_s: first and longest pause before a restart.
+    """
 
     options: EngineOptions = dataclasses.field(default_factory=EngineOptions)
     name: str = "worker-0"
     command: tuple[str, ...] = (sys.executable, "-m", "realtime_tts.engine.worker")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SupervisorConfig:
-    """Timeouts in seconds.
-
-    ready_timeout_s: a worker that is not ready by then is restarted; the first start may download a model, and the
-        next continues the download.
-    hang_s: the same for a worker without a step although it has work: 30 times the longest step.
-    stop_s: from SIGTERM to SIGKILL.
-    unload_after_s: without use, after which a `WorkerPool` unloads the model; 0: never.
-    """
-
     ready_timeout_s: float = 600.0
     hang_s: float = 5.0
+    stop_s: float = 5.0
     backoff_s: float = 0.5
     max_backoff_s: float = 30.0
-    stop_s: float = 5.0
-    unload_after_s: float = 0.0
 
 
 class Supervisor:
@@ -72,14 +68,12 @@ class Supervisor:
     def __init__(
         self,
         spec: WorkerSpec,
-        config: SupervisorConfig,
         on_stats: Callable[[frames.Stats], None],
         on_ready: Callable[[], None],
         on_lost: Callable[[], None],
         on_failed: Callable[[], None],
     ) -> None:
         self.spec = spec
-        self.config = config
         self.ready: frames.Ready | None = None  # None while no worker is ready
         self.clients_path = ""
         self.pid: int | None = None
@@ -133,7 +127,7 @@ class Supervisor:
         return self._may_start.is_set()
 
     async def _supervise(self) -> None:
-        pause_s = self.config.backoff_s
+        pause_s = self.spec.backoff_s
         clock = asyncio.get_running_loop().time
         while await self._next_may_start():
             started_s = clock()
@@ -142,15 +136,15 @@ class Supervisor:
                 return
             if self.is_leaving and self.last_exit in (0, -signal.SIGTERM):
                 logger.info("worker %s has left", self.spec.name)
-                pause_s = self.config.backoff_s
+                pause_s = self.spec.backoff_s
                 continue
             if clock() - started_s > _HEALTHY_AFTER_S:
-                pause_s = self.config.backoff_s
+                pause_s = self.spec.backoff_s
             logger.warning("worker %s ended (%s); next in %.1f s", self.spec.name, reason, pause_s)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop_now.wait(), pause_s)
                 return
-            pause_s = min(2 * pause_s, self.config.max_backoff_s)
+            pause_s = min(2 * pause_s, self.spec.max_backoff_s)
 
     async def _next_may_start(self) -> bool:
         """Wait while the model is unloaded. Return False if no worker may start any more."""
@@ -182,7 +176,7 @@ class Supervisor:
             finally:
                 if process is not None:
                     number = signal.SIGTERM if self._stopping or self.is_leaving else signal.SIGKILL
-                    self.last_exit, self.pid = await end_child(process, number, self.config.stop_s), None
+                    self.last_exit, self.pid = await end_child(process, number, self.spec.stop_s), None
                 if directory is not None:
                     directory.remove()
         if process is None:
@@ -194,7 +188,7 @@ class Supervisor:
         self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Serve the connection until it ends, the process ends, or the watchdog gives up."""
-        self._watchdog = Watchdog(self.config.ready_timeout_s, asyncio.get_running_loop().time())
+        self._watchdog = Watchdog(self.spec.ready_timeout_s, asyncio.get_running_loop().time())
         writer.write(frames.encode(frames.Start(dataclasses.asdict(self.spec.options))))
         await until_one_ends(process.wait(), self._receive(reader), self._watch(), self._stop_now.wait())
 
@@ -204,13 +198,13 @@ class Supervisor:
             for message in decoder.feed(data):
                 self._take(message)
         if self._stopping or self.is_leaving:
-            await asyncio.sleep(self.config.stop_s)  # it closes its connection shortly before it ends by itself
+            await asyncio.sleep(self.spec.stop_s)  # it closes its connection shortly before it ends by itself
 
     def _take(self, message: frames.Message) -> None:
         if isinstance(message, frames.Ready):
             self.ready, self.is_unloaded = message, False
             self._num_steps = -1
-            self._watchdog.sign_of_life(self.config.hang_s)
+            self._watchdog.sign_of_life(self.spec.hang_s)
             self._on_ready()
             return
         if self.ready is None:
@@ -219,7 +213,7 @@ class Supervisor:
             return
         if isinstance(message, frames.Stats):
             if message.num_steps != self._num_steps or message.running == 0:
-                self._watchdog.sign_of_life(self.config.hang_s)
+                self._watchdog.sign_of_life(self.spec.hang_s)
             self._num_steps = message.num_steps
             self.is_leaving = message.leaving
             self._on_stats(message)

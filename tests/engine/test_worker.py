@@ -34,17 +34,16 @@ from realtime_tts.errors import AdapterError, AudioDecodeError, ConfigError, Eng
 from realtime_tts.model.checkpoint import load_model
 from realtime_tts.workers.child import start_child
 from realtime_tts.workers.client import EngineClient, RequestStream
-from realtime_tts.workers.supervisor import SupervisorConfig
 
 LONG = "this is a sentence of some length, which takes a while to speak."
-CONFIG = SupervisorConfig(ready_timeout_s=90, hang_s=10.0, backoff_s=0.05, stop_s=5)
+TIMES_S = {"ready_timeout_s": 90, "hang_s": 10.0, "backoff_s": 0.05, "stop_s": 5}
 
 
 def make(model: Path, device: str = "cpu") -> EngineClient:
     config = EngineConfig(
         str(model), devices=(device,), threads=1, max_streams=16, flow_steps=5, max_adapters=1, max_adapter_rank=4,
     )  # fmt: skip
-    return EngineClient(worker_specs(config), CONFIG)
+    return EngineClient([dataclasses.replace(spec, **TIMES_S) for spec in worker_specs(config)])
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -16,9 +16,10 @@ from processes import worker_pids
 
 from realtime_tts.contract import frames
 from realtime_tts.workers.client import EngineClient, RequestStream
-from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
+from realtime_tts.workers.pool import WorkerPool
+from realtime_tts.workers.supervisor import WorkerSpec
 
-QUICK = SupervisorConfig(ready_timeout_s=60, hang_s=3.0, backoff_s=0.05, max_backoff_s=0.2, stop_s=2)
+QUICK = WorkerSpec(ready_timeout_s=60, hang_s=3.0, backoff_s=0.05, max_backoff_s=0.2, stop_s=2)
 MakeClient = Callable[..., Any]
 
 
@@ -61,9 +62,10 @@ async def make_client(
     ) -> EngineClient:
         """`each`: options of one worker; the client is returned when the first is ready, otherwise when all are."""
         commands = [fake_worker_command(**options, **own) for own in each or [{}] * num_workers]
-        specs = [WorkerSpec(command=command, name=f"fake-{index}") for index, command in enumerate(commands)]
-        config = dataclasses.replace(QUICK, unload_after_s=unload_after_s)
-        client = EngineClient(specs, config)
+        specs = [
+            dataclasses.replace(QUICK, command=command, name=f"fake-{index}") for index, command in enumerate(commands)
+        ]
+        client = EngineClient(WorkerPool(specs, unload_after_s))
         clients.append(client)
         await client.start()
         while each is None and client.num_ready < num_workers:

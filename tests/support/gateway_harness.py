@@ -18,7 +18,8 @@ from realtime_tts.server import upkeep
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.run import GatewayServer, serve
 from realtime_tts.workers.client import EngineClient
-from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
+from realtime_tts.workers.pool import WorkerPool
+from realtime_tts.workers.supervisor import WorkerSpec
 
 T = TypeVar("T")
 
@@ -143,10 +144,11 @@ class GatewayHarness:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         command = fake_worker_command(**self._worker_options)
-        specs = [WorkerSpec(command=command, name=f"worker-{index}") for index in range(self._num_workers)]
-        unload_after_s = self.settings.server.timeouts.unload_after_s
-        config = SupervisorConfig(backoff_s=0.1, hang_s=self._hang_s, unload_after_s=unload_after_s)
-        engine = EngineClient(specs, config)
+        specs = [
+            WorkerSpec(command=command, name=f"worker-{index}", backoff_s=0.1, hang_s=self._hang_s)
+            for index in range(self._num_workers)
+        ]
+        engine = EngineClient(WorkerPool(specs, self.settings.server.timeouts.unload_after_s))
         await serve(self.settings, engine, self._on_ready)
 
     def _on_ready(self, server: GatewayServer, url: str) -> None:

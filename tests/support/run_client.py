@@ -15,7 +15,7 @@ from processes import worker_pids
 
 from realtime_tts.contract import frames
 from realtime_tts.workers.client import EngineClient
-from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
+from realtime_tts.workers.supervisor import WorkerSpec
 
 
 def say(**values: object) -> None:
@@ -30,8 +30,8 @@ async def speak(client: EngineClient, text: str) -> str:
 
 
 async def main() -> None:
-    config = SupervisorConfig(hang_s=float(sys.argv[1]))
-    client = EngineClient([WorkerSpec(command=fake_worker_command(**json.loads(sys.argv[2])))], config)
+    command = fake_worker_command(**json.loads(sys.argv[2]))
+    client = EngineClient([WorkerSpec(command=command, hang_s=float(sys.argv[1]))])
     await client.start()
     say(worker=worker_pids(client)[0])
     while text := (await asyncio.to_thread(sys.stdin.readline)).strip():

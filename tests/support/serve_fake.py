@@ -28,7 +28,7 @@ from realtime_tts.server.logs import configure_logging
 from realtime_tts.server.run import serve
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.pool import WorkerPool
-from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
+from realtime_tts.workers.supervisor import WorkerSpec
 
 MAX_SHORT_PATTERN = 40  # characters
 
@@ -90,9 +90,8 @@ def main() -> None:
     model, device = worker_options.pop("model", ""), worker_options.pop("device", "auto")
     fake = fake_worker_command(**worker_options)
     spec = WorkerSpec(EngineOptions(model, device)) if model else WorkerSpec(command=fake)
-    specs = [dataclasses.replace(spec, name=f"worker-{index}") for index in range(num_workers)]
-    config = SupervisorConfig(backoff_s=0.1, unload_after_s=settings.server.timeouts.unload_after_s)
-    asyncio.run(run(settings, WorkerPool(specs, config)))
+    specs = [dataclasses.replace(spec, name=f"worker-{index}", backoff_s=0.1) for index in range(num_workers)]
+    asyncio.run(run(settings, WorkerPool(specs, settings.server.timeouts.unload_after_s)))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from processes import supervisors, worker_pids
 from realtime_tts.contract import frames
 from realtime_tts.errors import AudioDecodeError, CheckpointError, Draining, EngineLost, EngineStartError, VoiceNotFound
 from realtime_tts.workers.client import EngineClient, RequestStream
-from realtime_tts.workers.supervisor import SupervisorConfig, WorkerSpec
+from realtime_tts.workers.supervisor import WorkerSpec
 
 
 async def test_a_request_yields_every_sample_once_then_done(make_client: MakeClient) -> None:
@@ -360,10 +360,11 @@ async def test_a_worker_that_cannot_start_is_a_typed_error(make_client: MakeClie
 
 async def test_a_command_that_does_not_exist_or_never_connects_is_an_error() -> None:
     with pytest.raises(EngineStartError):
-        await EngineClient([WorkerSpec(command=("/nonexistent/worker",))], QUICK).start()
-    slow = SupervisorConfig(ready_timeout_s=0.2, backoff_s=0.05, stop_s=1)
+        await EngineClient([WorkerSpec(command=("/nonexistent/worker",))]).start()
+    command = (sys.executable, "-c", "import time; time.sleep(60)")
+    slow = WorkerSpec(command=command, ready_timeout_s=0.2, backoff_s=0.05, stop_s=1)
     with pytest.raises(EngineStartError):
-        await EngineClient([WorkerSpec(command=(sys.executable, "-c", "import time; time.sleep(60)"))], slow).start()
+        await EngineClient([slow]).start()
 
 
 async def test_a_gateway_that_vanishes_takes_its_worker_with_it(make_client: MakeClient) -> None:

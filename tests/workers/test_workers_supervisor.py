@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_harness import QUICK, MakeClient, collect, speak, until
+from client_harness import MakeClient, collect, speak, until
 from fake_worker import fake_worker_command
 from processes import supervisors, worker_pids
 
@@ -85,7 +85,7 @@ async def test_a_failed_start_leaves_nothing_and_says_why(monkeypatch: pytest.Mo
     before = set(os.listdir(tempfile.gettempdir()))
     monkeypatch.setattr("asyncio.create_subprocess_exec", fail_with(OSError(errno.EMFILE, "Too many open files")))
     with pytest.raises(EngineStartError, match="Too many open files"):
-        await EngineClient([WorkerSpec(name="a"), WorkerSpec(name="b")], QUICK).start()
+        await EngineClient([WorkerSpec(name="a"), WorkerSpec(name="b")]).start()
     assert not [name for name in os.listdir(tempfile.gettempdir()) if "realtime-tts" in name and name not in before]
 
 
@@ -215,7 +215,7 @@ async def test_a_start_ends_the_stopped_worker_of_a_killed_gateway_and_spares_th
     assert is_running(killed.worker)
     directories = {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("realtime-tts-")} - before
     assert len(directories) == 2
-    client = EngineClient([WorkerSpec(command=fake_worker_command())], QUICK)
+    client = EngineClient([WorkerSpec(command=fake_worker_command())])
     await client.start()
     await client.close()
     assert not is_running(killed.worker)
