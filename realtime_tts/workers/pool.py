@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from typing import Protocol
 from realtime_tts.contract import frames
 from realtime_tts.contract.watch import watch
 from realtime_tts.errors import RealtimeTTSError
-from realtime_tts.workers.recovery import DeviceReport, DeviceState, Recovery
+from realtime_tts.workers.recovery import DeviceReport
 from realtime_tts.workers.socket_directory import clear_leftovers
 from realtime_tts.workers.supervisor import Supervisor, WorkerSpec
 
@@ -76,25 +75,6 @@ class Workers(Protocol):
         ...
 
 
-@dataclasses.dataclass(eq=False, slots=True)
-class _Device:
-    """Supervisor of one device, with the record of its workers.
-
-    num_lost: number of lost workers, ready or not. name: name of the device. is_announced: the worker is ready, and
-        clients know its socket. announcement: pending call that announces it. has_failed: the last worker never
-        became ready. was_announced: set when a worker is announced.
-    """
-
-    supervisor: Supervisor
-    recovery: Recovery = dataclasses.field(default_factory=Recovery)
-    num_lost: int = 0
-    name: str = ""
-    is_announced: bool = False
-    has_failed: bool = False
-    announcement: asyncio.TimerHandle | None = None
-    was_announced: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
-
-
 class WorkerPool:
     """Workers started as children of this process.
 
@@ -114,22 +94,12 @@ class WorkerPool:
         self._replacing: asyncio.Task[None] | None = None
         self._counted: dict[str, frames.Stats] = {}  # part of the totals that the running worker has contributed
         self._has_counted = asyncio.Event()
-        self._devices = [self._device(spec) for spec in specs]
-
-    def _device(self, spec: WorkerSpec) -> _Device:
-        supervisor = Supervisor(
-            spec,
-            on_stats=lambda stats: self._count(spec.name, stats),
-            on_ready=lambda: self._ready(device),
-            on_lost=lambda: self._lost(device),
-            on_failed=lambda: self.on_failed(spec.name),
-        )
-        device = _Device(supervisor)
-        return device
-
-    @property
-    def supervisors(self) -> list[Supervisor]:
-        return [device.supervisor for device in self._devices]
+        self._announced: set[Supervisor] = set()  # their workers are ready, and clients know the sockets
+        self._announcements: dict[Supervisor, asyncio.TimerHandle] = {}  # of ready workers that clients do not know yet
+        self.supervisors = [
+            Supervisor(spec, self._count, self._ready, self._lost, lambda failed: self.on_failed(failed.spec.name))
+            for spec in specs
+        ]
 
     @property
     def num_restarts(self) -> int:
@@ -138,14 +108,14 @@ class WorkerPool:
     @property
     def all_have_failed(self) -> bool:
         """True if each worker has been lost at least once."""
-        return all(device.num_lost for device in self._devices)
+        return all(supervisor.num_lost for supervisor in self.supervisors)
 
     @property
     def devices(self) -> list[DeviceReport]:
         now = asyncio.get_running_loop().time()
         return [
-            DeviceReport(device.supervisor.spec.name, device.name, _state(device, now), device.num_lost)
-            for device in self._devices
+            DeviceReport(each.spec.name, each.device, each.state(each in self._announced, now), each.num_lost)
+            for each in self.supervisors
         ]
 
     async def start(self) -> None:
@@ -161,15 +131,15 @@ class WorkerPool:
         if self._replacing is not None:
             self._replacing.cancel()
             await asyncio.wait([self._replacing])
-        for device in self._devices:
-            _cancel_announcement(device)
+        for supervisor in list(self._announcements):
+            self._cancel_announcement(supervisor)
         await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors))
 
-    def _count(self, name: str, stats: frames.Stats) -> None:
-        counted = self._counted.get(name, frames.Stats())
+    def _count(self, supervisor: Supervisor, stats: frames.Stats) -> None:
+        counted = self._counted.get(supervisor.spec.name, frames.Stats())
         for field in COUNTED:
             self.totals[field] += getattr(stats, field) - getattr(counted, field)
-        self._counted[name] = stats
+        self._counted[supervisor.spec.name] = stats
         self._has_counted.set()
 
     def load(self) -> None:
@@ -181,7 +151,7 @@ class WorkerPool:
         is_changing = self.is_unloaded or (self._replacing is not None and not self._replacing.done())
         if is_used:
             self.load()
-        if is_used or is_changing or not all(device.is_announced for device in self._devices):
+        if is_used or is_changing or len(self._announced) < len(self.supervisors):
             self._used_s = math.inf
             return False
         self._used_s = min(self._used_s, now)
@@ -200,89 +170,59 @@ class WorkerPool:
             self._replacing = watch(self._replace_all(), "replace workers", lambda: None)
 
     async def _replace_all(self) -> None:
-        for device in self._devices:
-            supervisor = device.supervisor
-            if supervisor.ready is None:
-                continue  # its worker is being restarted anyway
-            logger.info("worker %s is being replaced", supervisor.spec.name)
-            num_clients = self._num_clients(device)
-            device.was_announced.clear()
-            supervisor.leave()
-            await device.was_announced.wait()
-            await self._until_connected(device, num_clients)
+        for supervisor in self.supervisors:
+            if supervisor.ready is not None:  # else its worker is being restarted anyway
+                await self._replace(supervisor)
         logger.info("all workers have been replaced")
 
-    def _num_clients(self, device: _Device) -> int:
-        """Return the number of gateways that are connected to the device's worker, as last reported."""
-        return self._counted.get(device.supervisor.spec.name, frames.Stats()).num_clients
-
-    async def _until_connected(self, device: _Device, num_clients: int) -> None:
-        """Wait until so many gateways are connected to the device's worker, or until some of them must have ended."""
+    async def _replace(self, supervisor: Supervisor) -> None:
+        """Replace a worker; return when as many gateways are connected to its successor, or some must have ended."""
+        logger.info("worker %s is being replaced", supervisor.spec.name)
+        num_clients, num_starts = self._num_clients(supervisor), supervisor.num_starts
+        supervisor.leave()
+        await self._until(lambda: supervisor.num_starts > num_starts and supervisor in self._announced)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_CONNECT_S):
-                while self._num_clients(device) < num_clients:
-                    self._has_counted.clear()
-                    await self._has_counted.wait()
+            await asyncio.wait_for(self._until(lambda: self._num_clients(supervisor) >= num_clients), _CONNECT_S)
+
+    def _num_clients(self, supervisor: Supervisor) -> int:
+        """Return the number of gateways that are connected to the device's worker, as last reported."""
+        return self._counted.get(supervisor.spec.name, frames.Stats()).num_clients
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition is true, which is evaluated after each heartbeat of a worker."""
+        while not condition():
+            self._has_counted.clear()
+            await self._has_counted.wait()
 
     # ---- reports of the supervisors ---------------------------------------------------------------------------------
 
-    def _ready(self, device: _Device) -> None:
+    def _ready(self, supervisor: Supervisor) -> None:
         loop = asyncio.get_running_loop()
-        assert device.supervisor.ready is not None
-        device.name = device.supervisor.ready.device
-        device.has_failed = False
-        wait_s = device.recovery.announce_after_s(loop.time())
-        if wait_s and any(other.is_announced for other in self._devices):
-            logger.warning("worker %s must stay ready for %.0f s first", device.supervisor.spec.name, wait_s)
-            device.announcement = loop.call_later(wait_s, self._announce, device)
+        wait_s = supervisor.recovery.announce_after_s(loop.time())
+        if wait_s and self._announced:
+            logger.warning("worker %s must stay ready for %.0f s first", supervisor.spec.name, wait_s)
+            self._announcements[supervisor] = loop.call_later(wait_s, self._announce, supervisor)
         else:
-            self._announce(device)
+            self._announce(supervisor)
 
-    def _announce(self, device: _Device) -> None:
-        _cancel_announcement(device)
-        device.is_announced = True
-        device.was_announced.set()
-        self.on_ready(device.supervisor.spec.name, device.supervisor.clients_path)
+    def _announce(self, supervisor: Supervisor) -> None:
+        self._cancel_announcement(supervisor)
+        self._announced.add(supervisor)
+        self.on_ready(supervisor.spec.name, supervisor.clients_path)
         self.is_unloaded = False
 
-    def _lost(self, device: _Device) -> None:
-        supervisor = device.supervisor
+    def _cancel_announcement(self, supervisor: Supervisor) -> None:
+        if announcement := self._announcements.pop(supervisor, None):
+            announcement.cancel()
+
+    def _lost(self, supervisor: Supervisor) -> None:
         self._counted.pop(supervisor.spec.name, None)
-        was_ready = device.is_announced or device.announcement is not None
-        _cancel_announcement(device)
-        device.is_announced = False
-        device.was_announced.clear()
+        self._cancel_announcement(supervisor)
+        self._announced.discard(supervisor)
         if not supervisor.is_leaving:
             self.is_unloaded = False  # the next worker starts by itself
             self.load()
-            device.num_lost += 1
-            device.has_failed = not was_ready
-            if was_ready:
-                device.recovery.lost(asyncio.get_running_loop().time())
         self.on_lost(supervisor.spec.name, supervisor.start_error)
-        if not any(other.is_announced for other in self._devices):
-            for other in self._devices:
-                if other.announcement is not None:  # an untrusted worker is better than none
-                    self._announce(other)
-
-
-def _cancel_announcement(device: _Device) -> None:
-    """Cancel the pending announcement of its worker to clients."""
-    if device.announcement is not None:
-        device.announcement.cancel()
-        device.announcement = None
-
-
-def _state(device: _Device, now: float) -> DeviceState:
-    supervisor = device.supervisor
-    if supervisor.ready is not None:
-        if supervisor.is_leaving:
-            return DeviceState.UNLOADED if supervisor.is_unloaded else DeviceState.LEAVING
-        return DeviceState.SERVING if device.is_announced else DeviceState.RECOVERING
-    if device.has_failed or device.recovery.is_failing(now):
-        return DeviceState.FAILED
-    if supervisor.is_unloaded:
-        return DeviceState.STARTING if supervisor.is_loading else DeviceState.UNLOADED
-    if device.num_lost:
-        return DeviceState.RESTARTING
-    return DeviceState.LEAVING if supervisor.num_starts > 1 else DeviceState.STARTING
+        if not self._announced:
+            for other in list(self._announcements):  # an untrusted worker is better than none
+                self._announce(other)

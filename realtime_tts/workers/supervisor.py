@@ -22,6 +22,7 @@ from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.watch import stack_of, watch
 from realtime_tts.errors import EngineStartError, RealtimeTTSError, error_from_code
 from realtime_tts.workers.child import end_child, start_child, until_one_ends, until_silent
+from realtime_tts.workers.recovery import DeviceState, Recovery
 from realtime_tts.workers.socket_directory import SocketDirectory
 from realtime_tts.workers.watchdog import Watchdog
 
@@ -56,28 +57,35 @@ class WorkerSpec:
 
 
 class Supervisor:
-    """Supervisor of one worker and its successors.
+    """Supervisor of the workers of one device, one after the other.
 
     Args:
         on_stats: called with every heartbeat.
         on_ready: called when a worker is ready (again) and takes clients at `clients_path`.
         on_lost: called when the worker is gone or given up, ready or not; once per start, before the respawn.
         on_failed: called when the supervision itself has ended by an internal error.
+
+    Attributes:
+        device: name of the device; "" until a worker has been ready.
+        num_lost: number of lost workers, ready or not; those that were asked to end do not count.
     """
 
     def __init__(
         self,
         spec: WorkerSpec,
-        on_stats: Callable[[frames.Stats], None],
-        on_ready: Callable[[], None],
-        on_lost: Callable[[], None],
-        on_failed: Callable[[], None],
+        on_stats: Callable[[Supervisor, frames.Stats], None],
+        on_ready: Callable[[Supervisor], None],
+        on_lost: Callable[[Supervisor], None],
+        on_failed: Callable[[Supervisor], None],
     ) -> None:
         self.spec = spec
         self.ready: frames.Ready | None = None  # None while no worker is ready
         self.clients_path = ""
         self.pid: int | None = None
-        self.num_starts = 0
+        self.device = ""
+        self.recovery = Recovery()
+        self.num_starts = self.num_lost = 0
+        self._has_failed = False  # the last worker never became ready
         self.last_exit: int | None = None
         self.start_error: RealtimeTTSError | None = None  # why the last worker could not be started, or gave up itself
         self.is_leaving = False  # the worker was asked to end once its contexts are closed
@@ -94,7 +102,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Begin supervising; returns at once."""
-        self._task = watch(self._supervise(), f"supervise {self.spec.name}", self._on_failed)
+        self._task = watch(self._supervise(), f"supervise {self.spec.name}", lambda: self._on_failed(self))
 
     async def stop(self) -> None:
         """End the worker: SIGTERM, then SIGKILL. Return when it has ended."""
@@ -121,10 +129,19 @@ class Supervisor:
         """Start the next worker after `unload`."""
         self._may_start.set()
 
-    @property
-    def is_loading(self) -> bool:
-        """Return True if a worker may be started."""
-        return self._may_start.is_set()
+    def state(self, is_announced: bool, now: float) -> DeviceState:
+        """Return the state of the device. `is_announced`: clients know the worker, which is ready."""
+        if self.ready is not None:
+            if self.is_leaving:
+                return DeviceState.UNLOADED if self.is_unloaded else DeviceState.LEAVING
+            return DeviceState.SERVING if is_announced else DeviceState.RECOVERING
+        if self._has_failed or self.recovery.is_failing(now):
+            return DeviceState.FAILED
+        if self.is_unloaded:
+            return DeviceState.STARTING if self._may_start.is_set() else DeviceState.UNLOADED
+        if self.num_lost:
+            return DeviceState.RESTARTING
+        return DeviceState.LEAVING if self.num_starts > 1 else DeviceState.STARTING
 
     async def _supervise(self) -> None:
         pause_s = self.spec.backoff_s
@@ -202,10 +219,11 @@ class Supervisor:
 
     def _take(self, message: frames.Message) -> None:
         if isinstance(message, frames.Ready):
-            self.ready, self.is_unloaded = message, False
+            self.ready, self.device = message, message.device
+            self.is_unloaded = self._has_failed = False
             self._num_steps = -1
             self._watchdog.sign_of_life(self.spec.hang_s)
-            self._on_ready()
+            self._on_ready(self)
             return
         if self.ready is None:
             if isinstance(message, frames.Failed):
@@ -216,7 +234,7 @@ class Supervisor:
                 self._watchdog.sign_of_life(self.spec.hang_s)
             self._num_steps = message.num_steps
             self.is_leaving = message.leaving
-            self._on_stats(message)
+            self._on_stats(self, message)
 
     async def _watch(self) -> None:
         """Return when the worker does not become ready in time, hangs with work running, or sends no heartbeat."""
@@ -225,8 +243,13 @@ class Supervisor:
         logger.error("worker %s %s %.1f s", self.spec.name, what, self._watchdog.limit_s)
 
     def _lose(self) -> None:
+        if not self.is_leaving:
+            self.num_lost += 1
+            self._has_failed = self.ready is None
+            if self.ready is not None:
+                self.recovery.lost(asyncio.get_running_loop().time())
         self.ready = None
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-        self._on_lost()
+        self._on_lost(self)
