@@ -11,7 +11,6 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.watch import watch
@@ -28,54 +27,52 @@ _CONNECT_S = 10.0  # by then every gateway has connected to a worker that was an
 COUNTED = ("busy_ms", "gap_ms", "opening_hits", "draft_hits", *frames.TextCounts.__annotations__)
 
 
-class Workers(Protocol):
-    """Keeper of worker processes, as seen by a client of the workers.
+class Workers:
+    """Keeper of worker processes, as seen by a client of the workers; this one has none.
 
     Attributes:
         names: names of all workers, running or not.
-        num_restarts: respawns since the start, failed ones included; never falls.
         totals: totals by the names in `COUNTED`, over all workers, lost ones included, as last reported.
-        devices: state of each device.
         is_unloaded: the model is unloaded, or is being loaded again.
         on_ready: called with a name and the socket at which that worker takes clients.
         on_lost: called when that worker is gone, with the error if it could not be started.
         on_failed: called when a worker is no longer supervised, by an internal error.
     """
 
-    names: list[str]
-    is_unloaded: bool
-    on_ready: Callable[[str, str], None]
-    on_lost: Callable[[str, RealtimeTTSError | None], None]
-    on_failed: Callable[[str], None]
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self.totals: dict[str, float] = dict.fromkeys(COUNTED, 0)
+        self.is_unloaded = False
+        self.on_ready: Callable[[str, str], None] = lambda name, path: None
+        self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None
+        self.on_failed: Callable[[str], None] = lambda name: None
 
     @property
-    def num_restarts(self) -> int: ...
+    def num_restarts(self) -> int:
+        """Number of respawns since the start, failed ones included; never falls."""
+        return 0
 
     @property
-    def totals(self) -> dict[str, float]: ...
-
-    @property
-    def devices(self) -> list[DeviceReport]: ...
+    def devices(self) -> Sequence[DeviceReport]:
+        """State of each device."""
+        return ()
 
     async def start(self) -> None:
         """Begin; changes of the workers are reported through the callbacks."""
-        ...
 
     async def stop(self) -> None:
         """End the workers started here."""
-        ...
 
     def load(self) -> None:
         """Begin to load the model if it is unloaded."""
-        ...
 
     def note_use(self, is_used: bool, now: float) -> bool:
         """Unload the model after a time without use. Called regularly by the only gateway; return True if the model is
         being unloaded now."""
-        ...
+        return False
 
 
-class WorkerPool:
+class WorkerPool(Workers):
     """Workers started as children of this process.
 
     Args:
@@ -84,13 +81,8 @@ class WorkerPool:
     """
 
     def __init__(self, specs: Sequence[WorkerSpec], unload_after_s: float = 0.0) -> None:
-        self.names = [spec.name for spec in specs]
-        self.totals: dict[str, float] = dict.fromkeys(COUNTED, 0)
-        self.is_unloaded, self._used_s = False, math.inf
-        self._unload_after_s = unload_after_s
-        self.on_ready: Callable[[str, str], None] = lambda name, path: None
-        self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None
-        self.on_failed: Callable[[str], None] = lambda name: None
+        super().__init__([spec.name for spec in specs])
+        self._unload_after_s, self._used_s = unload_after_s, math.inf
         self._replacing: asyncio.Task[None] | None = None
         self._counted: dict[str, frames.Stats] = {}  # part of the totals that the running worker has contributed
         self._has_counted = asyncio.Event()

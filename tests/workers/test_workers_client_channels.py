@@ -16,34 +16,21 @@ from realtime_tts.contract import frames
 from realtime_tts.engine.client_channels import ClientChannels
 from realtime_tts.errors import AdapterExists, AdapterNotFound
 from realtime_tts.workers.client import EngineClient
-from realtime_tts.workers.pool import COUNTED
-from realtime_tts.workers.recovery import DeviceReport
+from realtime_tts.workers.pool import Workers
 
 MakeGuest = Callable[[EngineClient], Awaitable[EngineClient]]
 
 
-class SharedWorkers:
+class SharedWorkers(Workers):
     """The workers of another client, which stay its own."""
 
     def __init__(self, owner: EngineClient) -> None:
+        super().__init__([worker.name for worker in owner.workers])
         self._owner = owner
-        self.names = [worker.name for worker in owner.workers]
-        self.devices: list[DeviceReport] = []
-        self.totals, self.num_restarts, self.is_unloaded = dict.fromkeys(COUNTED, 0), 0, False
-        self.on_ready = self.on_lost = self.on_failed = lambda *news: None
 
     async def start(self) -> None:
         for supervisor in supervisors(self._owner):
             self.on_ready(supervisor.spec.name, supervisor.clients_path)
-
-    async def stop(self) -> None:
-        """They are another's."""
-
-    def load(self) -> None:
-        """They are never unloaded."""
-
-    def note_use(self, is_used: bool, now: float) -> bool:
-        return False
 
 
 @pytest.fixture

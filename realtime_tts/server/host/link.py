@@ -9,15 +9,15 @@ import os
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from realtime_tts.errors import EngineLost, RealtimeTTSError
+from realtime_tts.errors import EngineLost
 from realtime_tts.server.admission.peers import Charge, Peers, owner_of
 from realtime_tts.server.admission.slots import Slot, SlotCounts, SlotRequest
 from realtime_tts.server.host import messages
 from realtime_tts.server.host.handover import ConnectionSender
 from realtime_tts.server.host.pause import pause
-from realtime_tts.workers.pool import COUNTED
+from realtime_tts.workers.pool import Workers
 from realtime_tts.workers.recovery import DeviceReport
 
 _LOOK_EVERY_S = 0.02  # interval of checks for changes to report
@@ -29,8 +29,8 @@ def receiver_path(directory: str, source: str, index: int) -> str:
     return os.path.join(directory, f"{source}-{index}.sock")
 
 
-class HostLink(Peers):
-    """Implementation of `workers.pool.Workers` for `EngineClient` and of `Peers` for the gateway.
+class HostLink(Workers, Peers):
+    """The host's workers for `EngineClient`, and the other gateways for this one.
 
     Args:
         begin: the host's first message.
@@ -38,21 +38,16 @@ class HostLink(Peers):
     """
 
     decides_slots = True
+    num_restarts = 0
+    devices: Sequence[DeviceReport] = ()
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, begin: messages.Begin, directory: str
     ) -> None:
-        super().__init__()
+        Workers.__init__(self, begin.worker_names)
+        Peers.__init__(self)
         self.begin = begin
         self.index = begin.index
-        self.names = begin.worker_names
-        self.num_restarts = 0
-        self.is_unloaded = False
-        self.totals: dict[str, float] = dict.fromkeys(COUNTED, 0)
-        self.devices: list[DeviceReport] = []
-        self.on_ready: Callable[[str, str], None] = lambda name, path: None
-        self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None
-        self.on_failed: Callable[[str], None] = lambda name: None
         self._reader, self._writer, self._directory = reader, writer, directory
         self._slot_requests: deque[tuple[Slot, asyncio.Future[None]]] = deque()  # without an answer yet
         self._num_answers = 0
@@ -84,16 +79,9 @@ class HostLink(Peers):
         for name, path in self._paths.items():
             self.on_ready(name, path)
 
-    async def stop(self) -> None:
-        """Do nothing: the host owns the workers."""
-
     def load(self) -> None:
         if self.is_unloaded:
             self._send(messages.LoadModel())
-
-    def note_use(self, is_used: bool, now: float) -> bool:
-        """Do nothing: the host knows the slots of all gateways."""
-        return False
 
     # ---- Peers ----------------------------------------------------------------------------------------
 
