@@ -146,8 +146,7 @@ class HostLink(Workers, Peers):
         if charges or told != self._told or now - self._told_at > SIGN_OF_LIFE_S:
             self._told, self._told_at = told, now
             news = [Charge(*owner, num_chars) for owner, num_chars in charges.items()]
-            if not self._send(dataclasses.replace(told, charges=news)):
-                self._send(told)  # without the charges: the host kills a gateway that does not report
+            self._send(dataclasses.replace(told, charges=news))
 
     def _take(self, message: messages.Message) -> None:
         if isinstance(message, messages.WorkerReady):
@@ -187,9 +186,6 @@ class HostLink(Workers, Peers):
         elif not self._untold_adapters[message.name]:
             self.listener.adapter_changed(message.name, message.directory)
 
-    def _send(self, message: messages.Message) -> bool:
-        """Send a message; return False if it cannot be encoded."""
-        data = messages.encode_or_log(message)
+    def _send(self, message: messages.Message) -> None:
         if not self._writer.transport.is_closing():
-            self._writer.write(data)
-        return bool(data)
+            self._writer.write(messages.encode(message))

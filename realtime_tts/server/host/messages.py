@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 from typing import get_args
 
 import msgpack
@@ -14,7 +13,6 @@ from realtime_tts.config import Settings
 from realtime_tts.errors import WireError
 from realtime_tts.server.admission.peers import Charge
 from realtime_tts.server.admission.slots import Grant, SlotCounts, SlotRequest
-from realtime_tts.server.logs import log_event
 from realtime_tts.workers.recovery import DeviceReport
 
 _LENGTH_BYTES = 4
@@ -149,19 +147,6 @@ def encode(message: Message) -> bytes:
     name = type(message).__name__
     packed: bytes = msgpack.packb([name, _TYPES[name].dump_python(message)])
     return len(packed).to_bytes(_LENGTH_BYTES, "big") + packed
-
-
-def encode_or_log(message: Message) -> bytes:
-    """Return the encoded message, or b"" for one that cannot be encoded, which is logged.
-
-    A fault in one message must not end the process that sends it.
-    """
-    try:
-        return encode(message)
-    except (OverflowError, TypeError, ValueError) as error:  # e.g. an integer of more than 64 bits, a lone surrogate
-        kind, reason = type(message).__name__, type(error).__name__
-        log_event("message_not_sent", logging.ERROR, kind=kind, error=reason)
-        return b""
 
 
 async def read(reader: asyncio.StreamReader) -> Message | None:

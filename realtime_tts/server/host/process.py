@@ -83,7 +83,7 @@ class _Gateway:
 
     def send(self, message: messages.Message) -> None:
         if self.writer is not None and not self.writer.transport.is_closing():
-            self.writer.write(messages.encode_or_log(message))
+            self.writer.write(messages.encode(message))
 
 
 class Host:

@@ -1,35 +1,19 @@
-"""Messages between a gateway and its host that cannot be encoded: they are logged and not sent, and both go on."""
+"""What a gateway reports to its host, and when."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from realtime_tts.config import Settings
-from realtime_tts.server.admission.slots import SlotCounts
 from realtime_tts.server.host.link import HostLink
-from realtime_tts.server.host.messages import (
-    AdapterChanged,
-    Begin,
-    Charge,
-    PeerNews,
-    Report,
-    encode,
-    read,
-)
-from realtime_tts.server.host.process import _Gateway
-
-pytestmark = pytest.mark.logs_errors
-TOO_LARGE = Charge("tenant", "token", 2**64, 5)
-GOOD = Charge("tenant", "", 0, 5)
+from realtime_tts.server.host.messages import Begin, Charge, Report, encode, read
 
 
 class FakeHost:
@@ -59,18 +43,18 @@ async def linked(directory: Path) -> AsyncIterator[tuple[HostLink, FakeHost]]:
             await end.wait_closed()
 
 
-async def test_a_report_that_cannot_be_encoded_loses_its_charges_only(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_report_has_the_charges_since_the_last_one(tmp_path: Path) -> None:
     async with linked(tmp_path) as (link, host):
-        link.charge(TOO_LARGE)
+        link.charge(Charge("tenant", "", 0, 2))
+        link.charge(Charge("tenant", "", 0, 3))
         reporting = asyncio.create_task(link.report(lambda: Report(3, 2), asyncio.Event()))
-        assert await host.hear(Report) == Report(3, 2), "the sign of life comes all the same"
-        link.charge(GOOD)
-        assert (await host.hear(Report)).charges == [GOOD]
+        assert await host.hear(Report) == Report(3, 2, charges=[Charge("tenant", "", 0, 5)])
+        link.charge(other := Charge("tenant", "token", 7, 5))
+        while not (charges := (await host.hear(Report)).charges):
+            pass
+        assert charges == [other]
         assert not reporting.done()
         reporting.cancel()
-    assert [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR] == ["message_not_sent"]
 
 
 async def test_a_gateway_without_clients_looks_for_news_when_one_comes(
@@ -93,20 +77,3 @@ async def test_a_gateway_without_clients_looks_for_news_when_one_comes(
         for number in (2, 3, 4):
             assert await host.hear(Report) == Report(number, 1)
         reporting.cancel()
-
-
-async def test_any_other_message_that_cannot_be_encoded_is_not_sent(tmp_path: Path) -> None:
-    async with linked(tmp_path) as (link, host):
-        link.adapter_changed("name", "a directory whose name is not UTF-8: \udcff")
-        link.adapter_changed("name", "/adapters/name")
-        assert await host.hear(AdapterChanged) == AdapterChanged("name", "/adapters/name", 0)
-
-
-def test_the_host_sends_no_message_that_cannot_be_encoded(caplog: pytest.LogCaptureFixture) -> None:
-    gateway = _Gateway(0, writer=Mock())
-    gateway.writer.transport.is_closing.return_value = False  # type: ignore[union-attr]
-    gateway.send(PeerNews([TOO_LARGE], SlotCounts(), 0, {}, []))
-    gateway.send(good := PeerNews([GOOD], SlotCounts(), 0, {}, []))
-    written = [call.args[0] for call in gateway.writer.write.call_args_list]  # type: ignore[union-attr]
-    assert b"".join(written) == encode(good)
-    assert "message_not_sent" in caplog.text
