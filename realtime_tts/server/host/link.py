@@ -157,11 +157,10 @@ class HostLink(Workers, Peers):
         elif isinstance(message, messages.WorkerLost):
             if self._paths.pop(message.name, None) is not None and self._is_started:
                 self.on_lost(message.name, None)
-        elif isinstance(message, messages.ModelState):
-            self.is_unloaded = message.is_unloaded
         elif isinstance(message, messages.PeerNews):
             self.num_restarts, self.totals = message.num_restarts, dict(message.totals)
             self.devices, self.others = message.devices, message.counts
+            self.is_unloaded = message.is_unloaded
             for charge in message.charges:
                 self.listener.charged(charge)
         elif isinstance(message, messages.SlotAnswer):

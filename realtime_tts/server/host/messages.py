@@ -48,21 +48,18 @@ class WorkerLost:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ModelState:
-    """The model is unloaded, or it is not: because of a failure, until `WorkerReady`."""
-
-    is_unloaded: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class PeerNews:
-    """Charges and slots of the other gateways, the engine's counters, and the state of the devices."""
+    """Charges and slots of the other gateways, the engine's counters, and the state of the devices.
+
+    is_unloaded: the model is unloaded; it is not after a failure. `WorkerReady` ends it too.
+    """
 
     charges: list[Charge]
     counts: SlotCounts
     num_restarts: int
     totals: dict[str, float]
     devices: list[DeviceReport]
+    is_unloaded: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,7 +127,6 @@ Message = (
     Begin
     | WorkerReady
     | WorkerLost
-    | ModelState
     | LoadModel
     | PeerNews
     | SlotAnswer

@@ -339,6 +339,7 @@ class Host:
                 self.workers.num_restarts,
                 self.workers.totals,
                 self.workers.devices,
+                self.workers.is_unloaded,
             )
         )
 
@@ -348,13 +349,8 @@ class Host:
             await asyncio.sleep(SIGN_OF_LIFE_S)
             # A gateway that starts waits for a worker.
             is_used = self._slot_table.is_used or not all(gateway.is_serving for gateway in self._gateways)
-            if self.workers.note_use(is_used, asyncio.get_running_loop().time()):
-                self._tell_model_state()
+            self.workers.note_use(is_used, asyncio.get_running_loop().time())
             self._tell_all()
-
-    def _tell_model_state(self) -> None:
-        for gateway in self._gateways:
-            gateway.send(messages.ModelState(self.workers.is_unloaded))
 
     # ---- connections ---------------------------------------------------------------------------------------------
 
@@ -397,7 +393,7 @@ class Host:
 
     def _worker_lost(self, name: str, error: RealtimeTTSError | None) -> None:
         self._worker_paths.pop(name, None)
-        self._tell_model_state()
+        self._tell_all()  # first: the model may no longer be unloaded
         for gateway in self._gateways:
             gateway.send(messages.WorkerLost(name))
         if not self._has_been_ready and not self._is_stopping and self.workers.all_have_failed:
