@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable
+from typing import TypeAlias
 
 from realtime_tts.contract import frames
-from realtime_tts.errors import AdapterExists, AdapterNotFound, EngineLost, RealtimeTTSError, error_from_code
+from realtime_tts.errors import AdapterExists, AdapterNotFound, EngineLost, error_from_code
 
 logger = logging.getLogger(__name__)
 
 Send = Callable[[frames.Message], None]
-Answer = TypeVar("Answer")
-
-
-def settle(waiting: asyncio.Future[Answer] | None, outcome: Answer | RealtimeTTSError) -> bool:
-    """Set the result of a waiting call. Return False if there is none; a cancelled one may still be registered."""
-    if waiting is None or waiting.done():
-        return False
-    if isinstance(outcome, RealtimeTTSError):
-        waiting.set_exception(outcome)
-    else:
-        waiting.set_result(outcome)
-    return True
+_Answer: TypeAlias = "asyncio.Future[frames.AdapterAdded | frames.AdapterFailed]"
 
 
 class AdapterLoads:
@@ -32,11 +21,11 @@ class AdapterLoads:
 
     def __init__(self) -> None:
         self._wanted: dict[str, frames.AddAdapter] = {}  # for every worker, future ones included
-        self._loaded: dict[str, set[str]] = {}  # by worker
-        self._unanswered: dict[str, set[str]] = {}  # by worker, of those that it was sent when it became ready
-        self._waiting: dict[tuple[str, str], asyncio.Future[frames.AdapterAdded]] = {}  # by worker and adapter
+        self._workers: dict[str, Send] = {}  # that are ready
+        self._answers: dict[tuple[str, str], _Answer] = {}  # by worker and adapter; cancelled if none will come
+        self._loading: set[str] = set()  # adapters whose callers wait for the answers
 
-    async def load(self, message: frames.AddAdapter, workers: Mapping[str, Send]) -> frames.AdapterAdded:
+    async def load(self, message: frames.AddAdapter) -> frames.AdapterAdded:
         """Load an adapter on all ready workers and on all later ones. If cancelled, the load is undone.
 
         Raises:
@@ -47,34 +36,35 @@ class AdapterLoads:
         if name in self._wanted:
             raise AdapterExists(f"there is an adapter {name!r} already", field="adapter")
         self._wanted[name] = message
-        loop = asyncio.get_running_loop()
-        waiting = {worker: loop.create_future() for worker in workers}
-        self._waiting |= {(worker, name): answer for worker, answer in waiting.items()}
-        for send in workers.values():
-            send(message)
+        self._loading.add(name)
+        for worker in self._workers:
+            self._send(worker, message)
         try:
-            answers = await asyncio.gather(*waiting.values(), return_exceptions=True)
+            while pending := [answer for answer in self._answers_about(name) if not answer.done()]:
+                await asyncio.wait(pending)
         except asyncio.CancelledError:
-            self.unload(name, workers)
+            self.unload(name)
             raise
-        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        finally:
+            self._loading.discard(name)
+        if self._wanted.get(name) is not message:
+            raise AdapterNotFound("the adapter was unloaded while it was being loaded")
+        answers = [answer.result() for answer in self._answers_about(name)]
         added = [answer for answer in answers if isinstance(answer, frames.AdapterAdded)]
-        refusal = next((error for error in errors if not isinstance(error, EngineLost)), None)
-        if refusal is None and added:
+        failed = [answer for answer in answers if isinstance(answer, frames.AdapterFailed)]
+        if added and not failed:
             return added[0]
-        self.unload(name, workers)
-        raise refusal or EngineLost("the engine worker was lost while it loaded an adapter")
+        self.unload(name)
+        if failed:
+            raise error_from_code(failed[0].code, failed[0].message)
+        raise EngineLost("the engine worker was lost while it loaded an adapter")
 
-    def unload(self, name: str, workers: Mapping[str, Send], everywhere: bool = False) -> None:
+    def unload(self, name: str, everywhere: bool = False) -> None:
         """Unload an adapter on every worker; `everywhere`: for other clients too. Unknown names are ignored."""
         if self._wanted.pop(name, None) is None:
             return
-        for worker, send in workers.items():
-            settle(
-                self._waiting.pop((worker, name), None),
-                AdapterNotFound("the adapter was unloaded while it was being loaded"),
-            )
-            self._loaded.get(worker, set()).discard(name)
+        for worker, send in self._workers.items():
+            self._drop_answer(worker, name)
             send(frames.RemoveAdapter(name, everywhere))
 
     def check(self, name: str) -> None:
@@ -84,35 +74,40 @@ class AdapterLoads:
 
     def has(self, worker: str, name: str) -> bool:
         """Return True if a worker has loaded the adapter."""
-        return name in self._loaded.get(worker, ())
+        answer = self._answers.get((worker, name))
+        return answer is not None and answer.done() and isinstance(answer.result(), frames.AdapterAdded)
 
     def worker_ready(self, worker: str, send: Send) -> None:
         """Send all adapters to a worker that is new or restarted."""
-        self._loaded[worker], self._unanswered[worker] = set(), set(self._wanted)
+        self._workers[worker] = send
         for message in self._wanted.values():
-            send(message)
+            self._send(worker, message)
 
     def is_loading(self, worker: str) -> bool:
-        """Return True if a worker has not loaded all adapters yet that it was sent when it became ready."""
-        return bool(self._unanswered.get(worker))
+        """Return True if a worker has not answered about each adapter yet."""
+        return any(known == worker and not answer.done() for (known, _), answer in self._answers.items())
 
     def worker_lost(self, worker: str) -> None:
-        self._loaded.pop(worker, None)
-        self._unanswered.pop(worker, None)
-        for known, name in list(self._waiting):
-            if known == worker:
-                settle(self._waiting.pop((worker, name), None), EngineLost("the engine worker was lost"))
+        self._workers.pop(worker, None)
+        for name in self._wanted:
+            self._drop_answer(worker, name)
 
     def take(self, worker: str, message: frames.AdapterAdded | frames.AdapterFailed) -> None:
         """Process a worker's answer to a load."""
-        name = message.name
-        self._unanswered.get(worker, set()).discard(name)
-        if isinstance(message, frames.AdapterFailed):
-            if (
-                not settle(self._waiting.pop((worker, name), None), error_from_code(message.code, message.message))
-                and name in self._wanted
-            ):
-                logger.error("worker %s could not load the adapter %s: %s", worker, name, message.message)
-        elif name in self._wanted and worker in self._loaded:
-            self._loaded[worker].add(name)
-            settle(self._waiting.pop((worker, name), None), message)
+        answer = self._answers.get((worker, message.name))
+        if answer is None or answer.done():
+            return  # the adapter was unloaded meanwhile
+        answer.set_result(message)
+        if isinstance(message, frames.AdapterFailed) and message.name not in self._loading:
+            logger.error("worker %s could not load the adapter %s: %s", worker, message.name, message.message)
+
+    def _send(self, worker: str, message: frames.AddAdapter) -> None:
+        self._answers[worker, message.name] = asyncio.get_running_loop().create_future()
+        self._workers[worker](message)
+
+    def _drop_answer(self, worker: str, name: str) -> None:
+        if answer := self._answers.pop((worker, name), None):
+            answer.cancel()
+
+    def _answers_about(self, name: str) -> list[_Answer]:
+        return [answer for (_, known), answer in self._answers.items() if known == name]

@@ -23,7 +23,7 @@ from realtime_tts.errors import (
     VoiceNotFound,
     error_from_code,
 )
-from realtime_tts.workers.adapters import AdapterLoads, settle
+from realtime_tts.workers.adapters import AdapterLoads
 from realtime_tts.workers.link import WorkerLink
 from realtime_tts.workers.placement import place
 from realtime_tts.workers.pool import WorkerPool, Workers
@@ -264,8 +264,8 @@ class EngineClient:
         Raises:
             AdapterError and subclasses, EngineLost, Draining.
         """
-        senders = {worker.name: worker.send for worker in self._ready_workers()}
-        return await self._adapters.load(message, senders)
+        self._ready_workers()
+        return await self._adapters.load(message)
 
     def unload_adapter(self, name: str, everywhere: bool = False) -> None:
         """Unload an adapter on every worker; speech that uses it fails. Unknown names are ignored.
@@ -273,8 +273,7 @@ class EngineClient:
         Args:
             everywhere: also for other clients; else it is unloaded when its last client unloads it.
         """
-        senders = {worker.name: worker.send for worker in self.workers}
-        self._adapters.unload(name, senders, everywhere)
+        self._adapters.unload(name, everywhere)
 
     # ---- from the workers ----------------------------------------------------------------------------------------
 
@@ -304,7 +303,13 @@ class EngineClient:
                 logger.error("worker %s refused a voice: %s", worker.name, message.message)
 
     def _answer(self, worker: WorkerView, voice_id: str, outcome: frames.VoiceEncoded | RealtimeTTSError) -> None:
-        settle(worker.encodings.pop(voice_id, None), outcome)
+        answer = worker.encodings.pop(voice_id, None)
+        if answer is None or answer.done():
+            return  # its caller was cancelled
+        if isinstance(outcome, RealtimeTTSError):
+            answer.set_exception(outcome)
+        else:
+            answer.set_result(outcome)
 
     def _fail(self, worker: WorkerView, request_id: str, error: RealtimeTTSError) -> None:
         if stream := worker.requests.pop(request_id, None):

@@ -13,7 +13,7 @@ from client_harness import MakeClient, collect, speak, until
 from processes import worker_pids
 
 from realtime_tts.contract import frames
-from realtime_tts.errors import AdapterExists, AdapterNotFound, EngineLost, TooManyAdapters
+from realtime_tts.errors import AdapterError, AdapterExists, AdapterNotFound, EngineLost, TooManyAdapters
 from realtime_tts.workers.adapters import AdapterLoads
 from realtime_tts.workers.client import EngineClient
 
@@ -114,15 +114,14 @@ class Loads:
     def __init__(self, *workers: str) -> None:
         self.loads = AdapterLoads()
         self.sent: list[tuple[str, str]] = []
-        self.workers = {worker: self.sender(worker) for worker in workers}
-        for worker, send in self.workers.items():
-            self.loads.worker_ready(worker, send)
+        for worker in workers:
+            self.loads.worker_ready(worker, self.sender(worker))
 
     def sender(self, worker: str) -> Any:
         return lambda sent: self.sent.append((worker, sent.type))
 
     async def begin(self, name: str = "a") -> asyncio.Task[frames.AdapterAdded]:
-        task = asyncio.ensure_future(self.loads.load(frames.AddAdapter(name, "/a"), self.workers))
+        task = asyncio.ensure_future(self.loads.load(frames.AddAdapter(name, "/a")))
         await asyncio.sleep(0)
         return task
 
@@ -155,10 +154,23 @@ async def test_a_cancelled_load_is_undone() -> None:
         one.loads.check("a")
 
 
+async def test_a_worker_that_becomes_ready_during_a_load_is_part_of_it() -> None:
+    """If another worker cannot load the adapter, it does not keep it either."""
+    one = Loads("w1")
+    task = await one.begin()
+    one.loads.worker_ready("w2", one.sender("w2"))
+    one.loads.take("w2", ADDED)
+    one.loads.take("w1", frames.AdapterFailed("a", "adapter_error", "damaged"))
+    with pytest.raises(AdapterError, match="damaged"):
+        await task
+    assert one.sent[-2:] == [("w1", "remove_adapter"), ("w2", "remove_adapter")]
+    assert not one.loads.has("w2", "a")
+
+
 async def test_unloading_ends_a_load_that_is_under_way() -> None:
     one = Loads("w1")
     task = await one.begin()
-    one.loads.unload("a", one.workers)
+    one.loads.unload("a")
     with pytest.raises(AdapterNotFound, match="while it was being loaded"):
         await task
 
