@@ -6,6 +6,7 @@ asyncio's own loop continues to accept after a failure, up to 2,048 times, and l
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import resource
 import socket
@@ -21,11 +22,12 @@ _BACKLOG = 2048
 _RETRY_S = 0.2
 _MAX_REFUSALS = 16  # at a time, out of the reserve; beyond that a connection is closed without an answer
 _REFUSAL_S = 1.0
+_REFUSED_BYTES = 64 * 1024  # read of a refused request
+_ANSWER_BODY = b'{"code":"overloaded","message":"all connections of this server are taken","retryable":true}'
 _ANSWER = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n"
     b"content-length: %d\r\n\r\n%s"
-)
-_ANSWER_BODY = b'{"code":"overloaded","message":"all connections of this server are taken","retryable":true}'
+) % (len(_ANSWER_BODY), _ANSWER_BODY)
 
 
 def max_connections(wanted: int) -> int:
@@ -61,40 +63,41 @@ class ConnectionLimiter:
         self._connections, self._max_connections = connections, max_connections
         self._loop = asyncio.get_running_loop()
         self._starting: dict[asyncio.Task[None], asyncio.Protocol] = {}  # not told of their transports yet
-        self._refusals: set[_Refusal] = set()
+        self._refusals: set[asyncio.Task[None]] = set()
         self._throttle = Throttle()
 
     def admit(self, connection: socket.socket, received: bytes = b"") -> None:
         """Take ownership of a connection. `received`: the bytes already read from it."""
-        connection.setblocking(False)
-        if self.num_taken < self._max_connections:
-            self._give(connection, self._make_protocol(), received)
-        else:
+        if self.num_taken >= self._max_connections:
             self.refuse(connection)
+            return
+        connection.setblocking(False)
+        protocol = self._make_protocol()
+        task = self._loop.create_task(self._connect(connection, protocol, received), name="accept")
+        self._starting[task] = protocol
+        task.add_done_callback(self._starting.pop)
 
     def refuse(self, connection: socket.socket) -> None:
         """Answer a connection with 503, or close it if too many are being refused."""
         if count := self._throttle.take("connection_refused", time.monotonic()):
             log_event("connection_refused", logging.WARNING, count=count, limit=self._max_connections)
-        if len(self._refusals) < _MAX_REFUSALS:
-            self._give(connection, _Refusal(self._refusals))
-        else:
+        if len(self._refusals) >= _MAX_REFUSALS:
             connection.close()
+            return
+        connection.setblocking(False)
+        task = self._loop.create_task(_refuse(connection), name="refuse")
+        self._refusals.add(task)
+        task.add_done_callback(self._refusals.discard)
+        task.add_done_callback(lambda _: connection.close())
 
     def close(self) -> None:
         """Close the connections that are being refused."""
-        for refusal in list(self._refusals):
-            refusal.abort()
+        for refusal in self._refusals:
+            refusal.cancel()
 
     @property
     def num_taken(self) -> int:
-        starting = [protocol for protocol in self._starting.values() if not isinstance(protocol, _Refusal)]
-        return len(self._connections) + sum(protocol not in self._connections for protocol in starting)
-
-    def _give(self, connection: socket.socket, protocol: asyncio.Protocol, received: bytes = b"") -> None:
-        task = self._loop.create_task(self._connect(connection, protocol, received), name="accept")
-        self._starting[task] = protocol
-        task.add_done_callback(self._starting.pop)
+        return len(self._connections) + sum(protocol not in self._connections for protocol in self._starting.values())
 
     async def _connect(self, connection: socket.socket, protocol: asyncio.Protocol, received: bytes) -> None:
         try:
@@ -147,34 +150,10 @@ class Acceptor:
         self._admit(connection, b"")
 
 
-class _Refusal(asyncio.Protocol):
-    """Protocol of a connection beyond the limit.
-
-    The 503 is sent after the first data: a peer that is still sending would see a reset instead of the answer.
-    """
-
-    def __init__(self, refusals: set[_Refusal]) -> None:
-        self._refusals = refusals
-        self._refusals.add(self)
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._timer = asyncio.get_running_loop().call_later(_REFUSAL_S, transport.abort)
-
-    def data_received(self, data: bytes) -> None:
-        assert self._transport is not None
-        if not self._transport.is_closing():
-            self._transport.write(_ANSWER % (len(_ANSWER_BODY), _ANSWER_BODY))
-            self._transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._refusals.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+async def _refuse(connection: socket.socket) -> None:
+    """Answer after the first data: a peer that is still sending would see a reset instead of the answer."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_REFUSAL_S):
+            if await loop.sock_recv(connection, _REFUSED_BYTES):
+                await loop.sock_sendall(connection, _ANSWER)
