@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["EngineClient", "RequestStream"]
 
+_LOOK_EVERY_S = 0.02
 MAX_BUFFERED_BYTES = 8 * 1024 * 1024  # unread PCM of one request
 
 
@@ -56,7 +57,6 @@ class EngineClient:
         self._draft_workers: dict[str, WorkerView] = {}  # of contexts that have a draft and no request yet
         self._started: asyncio.Future[None] | None = None
         self._is_closing = False
-        self._has_loaded = asyncio.Event()  # or failed to
         self._is_loading = False  # until the first worker after the model was unloaded has the adapters
         self.keeper: Workers = WorkerPool(workers) if isinstance(workers, Sequence) else workers
         self.keeper.on_ready = self._link
@@ -101,10 +101,11 @@ class EngineClient:
         """Load the model if it is unloaded; return when a worker is ready or was lost, at the latest after
         `timeout_s`."""
         if self.is_unloaded:
-            self._has_loaded.clear()
             self.keeper.load()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._has_loaded.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    while self.is_unloaded:  # noqa: ASYNC110 - loading takes seconds
+                        await asyncio.sleep(_LOOK_EVERY_S)
 
     @property
     def num_ready(self) -> int:
@@ -290,11 +291,9 @@ class EngineClient:
                 stream.put(message)
         elif isinstance(message, (frames.Stats, frames.Load, frames.Prefixes)):
             worker.note(message, asyncio.get_running_loop().time())
-            self._settle()
         elif isinstance(message, (frames.AdapterAdded, frames.AdapterFailed)):
             self._adapters.take(worker.name, message)
             self._is_loading = self._is_loading and self._adapters.is_loading(worker.name)
-            self._settle()
         elif isinstance(message, frames.VoiceEncoded):
             self._answer(worker, message.voice_id, message)
         elif isinstance(message, frames.VoiceFailed):
@@ -354,7 +353,6 @@ class EngineClient:
         self._is_loading = self._is_loading and self._adapters.is_loading(worker.name)
         if self._started is not None and not self._started.done():
             self._started.set_result(None)
-        self._settle()
 
     def _worker_lost(self, worker: WorkerView) -> None:
         worker.forget()
@@ -366,12 +364,6 @@ class EngineClient:
         for voice_id in list(worker.encodings):
             self._answer(worker, voice_id, lost)
         self._adapters.worker_lost(worker.name)
-        self._settle()
-
-    def _settle(self) -> None:
-        """Wake the callers of `load` if the model is no longer unloaded."""
-        if not self.is_unloaded:
-            self._has_loaded.set()
 
     def _worker_ended(self, name: str, error: RealtimeTTSError | None) -> None:
         """Handle the end of a worker's process. Give up starting once every worker has ended and none has been
@@ -382,7 +374,6 @@ class EngineClient:
         worker.was_lost, self._is_loading = True, False
         if self._started is not None and not self._started.done() and all(other.was_lost for other in self.workers):
             self._started.set_exception(error or EngineStartError("no engine worker became ready; see its log"))
-        self._settle()
 
     def _failed(self, name: str) -> None:
         """Treat a worker as lost for good: its keeper or its link has failed."""
