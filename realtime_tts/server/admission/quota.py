@@ -46,17 +46,18 @@ class Quotas:
 
     # ---- characters ----------------------------------------------------------------------------------------------
 
-    def refusal(self, client: Client, now: float) -> RateLimited | None:
-        """Return the error that refuses this client a session now, if any."""
-        wait_s = self._wait_s(client, 1, now)
-        return _rate_limited(wait_s) if wait_s > 0 else None
+    def refusal(self, client: Client, now: float, num_chars: int = 1) -> RateLimited | None:
+        """Return the error that refuses this client so many characters now, if any; a session needs one."""
+        wait_s = max((budget.wait_s(num_chars, now) for budget in self._budgets_of(client, now)), default=0.0)
+        if wait_s <= 0:
+            return None
+        return RateLimited("more characters than this key or token may have in a minute", retry_after_s=wait_s)
 
     def charge_text(self, client: Client, num_chars: int, now: float) -> RateLimited | None:
         """Charge characters, or return the error that refuses them."""
-        if (wait_s := self._wait_s(client, num_chars, now)) > 0:
-            return _rate_limited(wait_s)
-        self.charge_anyway(client, num_chars, now)
-        return None
+        if (refusal := self.refusal(client, now, num_chars)) is None:
+            self.charge_anyway(client, num_chars, now)
+        return refusal
 
     def charge_anyway(self, client: Client, num_chars: int, now: float) -> None:
         """Charge characters that were accepted before, here or at a peer."""
@@ -67,14 +68,7 @@ class Quotas:
         """Return whether the characters of this client are limited."""
         return bool(self._limits.max_chars_per_minute or client.max_chars_per_minute)
 
-    def _wait_s(self, client: Client, num_chars: int, now: float) -> float:
-        return max((budget.wait_s(num_chars, now) for budget in self._budgets_of(client, now)), default=0.0)
-
     def _budgets_of(self, client: Client, now: float) -> list[TokenBucket]:
         """Return the budgets of a client's key and token, each with a capacity of one minute."""
         limits = [("", self._limits.max_chars_per_minute), (client.token, client.max_chars_per_minute)]
         return [self._budgets.of((client.tenant, token), limit, limit / 60, now) for token, limit in limits if limit]
-
-
-def _rate_limited(wait_s: float) -> RateLimited:
-    return RateLimited("more characters than this key or token may have in a minute", retry_after_s=wait_s)
