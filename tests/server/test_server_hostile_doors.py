@@ -436,7 +436,7 @@ async def test_an_answer_that_is_never_read_is_cut_off(
             peer.sendall(request_bytes(door))
             for num_wanted in (1, 0):
                 async with asyncio.timeout(PATIENT_S):
-                    while hasty.gateway.admission.num_speeches != num_wanted:
+                    while hasty.metric("http_speeches") != num_wanted:
                         await asyncio.sleep(0.01)
     assert hasty.settle(baseline) == baseline
 

@@ -54,7 +54,6 @@ class Admission:
         self.slots = Slots()
         self.client_came = asyncio.Event()
         self.num_connections = 0  # open connections that were admitted, with or without a session
-        self.num_speeches = 0  # requests for speech over plain HTTP that are running
         self._config, self._engine, self._availability = config, engine, availability
         self._peers, self._metrics = peers, metrics
         self._quotas = Quotas(config.limits, self.authenticator.num_keys)
@@ -173,13 +172,10 @@ class Admission:
             self.lateness.begin()
             self.slots.add(owner)
             self.slots.close(slot)
-            self.num_speeches += 1
-            self._metrics.http_speeches.set(self.num_speeches)
             try:
-                yield
+                with self._metrics.http_speeches.track_inprogress():
+                    yield
             finally:
-                self.num_speeches -= 1
-                self._metrics.http_speeches.set(self.num_speeches)
                 self.slots.remove(owner)
 
     def session_refusal(self, tenant: str) -> RealtimeTTSError | None:

@@ -167,7 +167,7 @@ def test_the_first_audio_leaves_before_the_last_is_made(steady: GatewayHarness) 
         assert response.status_code == 200
         reading = response.iter_bytes()
         assert next(reading)
-        assert steady.gateway.admission.num_speeches == 1
+        assert steady.metric("http_speeches") == 1
 
 
 def test_the_longest_text_is_spoken_however_it_is_escaped(make_gateway: MakeGateway) -> None:
@@ -211,7 +211,7 @@ def test_no_more_than_a_step_is_made_for_a_client_that_has_gone(make_gateway: Ma
     with socket.create_connection(address_of(gateway)) as peer:
         peer.sendall(request_bytes("command never."))
         wait_until(lambda: gateway.metric("audio_seconds_total") > 0.3)
-    wait_until(lambda: gateway.gateway.admission.num_speeches == 0)
+    wait_until(lambda: gateway.metric("http_speeches") == 0)
     sent = round(gateway.metric("audio_seconds_total") * RATE_HZ / PATCH_SAMPLES)
     wait_until(lambda: num_steps(gateway) >= sent)  # as far as the worker has told
     assert settled_steps(gateway) <= sent + 1
@@ -240,7 +240,7 @@ def test_a_client_that_reads_at_leisure_gets_all_of_it(make_gateway: MakeGateway
         peer.connect(address_of(gateway))
         peer.sendall(request_bytes("This one has to be of some length. " * 6))
         received = peer.recv(1)
-        while gateway.gateway.admission.num_speeches:
+        while gateway.metric("http_speeches"):
             received += peer.recv(4096)
             time.sleep(0.01)
         time.sleep(1.0)  # several times as long as the connection may be idle
@@ -258,8 +258,8 @@ def test_a_client_that_never_reads_again_is_cut_off(make_gateway: MakeGateway, m
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         peer.connect(address_of(gateway))
         peer.sendall(request_bytes("command never."))
-        wait_until(lambda: gateway.gateway.admission.num_speeches == 1)
-        wait_until(lambda: gateway.gateway.admission.num_speeches == 0)
+        wait_until(lambda: gateway.metric("http_speeches") == 1)
+        wait_until(lambda: gateway.metric("http_speeches") == 0)
     assert gateway.settle(baseline) == baseline
 
 
@@ -317,9 +317,9 @@ def test_speech_with_a_voice_that_is_removed_is_cut_off(make_gateway: MakeGatewa
         peer.sendall(request_bytes("command never."))
         assert peer.recv(12) == b"HTTP/1.1 200"
         gateway.call(lambda: gateway.gateway.voices.on_removed("rms"))
-        assert gateway.gateway.admission.num_speeches == 1
+        assert gateway.metric("http_speeches") == 1
         gateway.call(lambda: gateway.gateway.voices.on_removed("slt"))
-        wait_until(lambda: gateway.gateway.admission.num_speeches == 0)
+        wait_until(lambda: gateway.metric("http_speeches") == 0)
         received = b"".join(iter(lambda: peer.recv(65536), b""))
     assert not received.endswith(b"0\r\n\r\n")
     assert gateway.metric("errors_total", code="voice_not_found") == 1
@@ -341,7 +341,7 @@ class Speaking:
 
     def __exit__(self, *exc_info: object) -> None:
         self._peer.close()
-        wait_until(lambda: self._gateway.gateway.admission.num_speeches == 0)
+        wait_until(lambda: self._gateway.metric("http_speeches") == 0)
 
 
 def test_an_answer_holds_a_slot_as_a_session_does(make_gateway: MakeGateway) -> None:
@@ -427,7 +427,7 @@ def test_a_drain_waits_for_speech_and_begins_none(make_gateway: MakeGateway) -> 
     with client_of(gateway) as client:
         thread = threading.Thread(target=lambda: answers.append(speak(client, TEXT, response_format="pcm")))
         thread.start()
-        wait_until(lambda: gateway.gateway.admission.num_speeches == 1)
+        wait_until(lambda: gateway.metric("http_speeches") == 1)
         gateway.call(gateway.server.stop)
         with client_of(gateway) as other:
             refused = speak(other, "Hello.")
@@ -449,7 +449,7 @@ def test_a_drain_that_takes_too_long_cuts_speech_off(make_gateway: MakeGateway) 
 
     thread = threading.Thread(target=listen)
     thread.start()
-    wait_until(lambda: gateway.gateway.admission.num_speeches == 1)
+    wait_until(lambda: gateway.metric("http_speeches") == 1)
     gateway.call(gateway.server.stop)
     thread.join(20)
     assert len(failures) == 1

@@ -52,7 +52,7 @@ async def test_many_clients_of_a_preview_are_one_request_at_the_engine_that_ends
     asking = [asyncio.create_task(client.get(PREVIEW)) for _ in range(20)]
     await until_speaking(slow)
     await asyncio.sleep(0.2)  # for all to arrive
-    assert slow.call(lambda: slow.gateway.admission.num_speeches) == 1
+    assert slow.metric("http_speeches") == 1
     for task in asking:
         task.cancel()
     await asyncio.gather(*asking, return_exceptions=True)
@@ -75,7 +75,7 @@ async def test_a_preview_is_made_for_clients_that_wait_when_the_first_one_leaves
     first.cancel()
     while not contexts() or contexts() == made_first:
         await asyncio.sleep(0.01)
-    assert slow.call(lambda: slow.gateway.admission.num_speeches) == 1
+    assert slow.metric("http_speeches") == 1
     waiting.cancel()
     await asyncio.gather(first, waiting, return_exceptions=True)
 
