@@ -46,16 +46,9 @@ class ConnectionReceiver:
     def _take(self) -> None:
         """Take one connection; the event loop has other work in between, as with `Acceptor`."""
         with contextlib.suppress(BlockingIOError, InterruptedError):
-            received, connection = _receive(self._socket)
-            if connection is not None:
-                self._admit(connection, received)
-
-
-def _receive(sock: socket.socket) -> tuple[bytes, socket.socket | None]:
-    data, descriptors, _, _ = socket.recv_fds(sock, _MAX_HEAD_BYTES, 1)
-    if not descriptors:
-        return b"", None  # this process had no free descriptor for it
-    return data[1:], socket.socket(fileno=descriptors[0])
+            data, descriptors, _, _ = socket.recv_fds(self._socket, _MAX_HEAD_BYTES, 1)
+            if descriptors:  # else this process had no free descriptor for it
+                self._admit(socket.socket(fileno=descriptors[0]), data[1:])
 
 
 class ConnectionSender:

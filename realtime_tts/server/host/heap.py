@@ -28,28 +28,23 @@ def limit_arenas() -> None:
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _MAX_ARENAS)
 
 
-async def keep_heap_small(
-    run: Callable[[Callable[[], None]], Awaitable[None]],
-    size: Callable[[], int] = resident_bytes,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> None:
+async def keep_heap_small(run: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
     """Return freed memory to the system regularly, until cancelled.
 
     glibc keeps freed memory: after a load peak, the process would keep the memory of the peak until it ends.
 
     Args:
         run: runs a function in a thread.
-        size: returns the resident memory of the process in bytes.
     """
-    low, wait_s = size(), _TRIM_EVERY_S
+    low, wait_s = resident_bytes(), _TRIM_EVERY_S
     while True:
-        await sleep(wait_s)
-        before = size()
+        await asyncio.sleep(wait_s)
+        before = resident_bytes()
         if before > low + _WORTH_BYTES:
             await run(_trim)
-            was_worth = size() < before - _WORTH_BYTES
+            was_worth = resident_bytes() < before - _WORTH_BYTES
             wait_s = _TRIM_EVERY_S if was_worth else min(2 * wait_s, _TRIM_EVERY_AT_MOST_S)
-        low = min(low, size())
+        low = min(low, resident_bytes())
 
 
 def _trim() -> None:

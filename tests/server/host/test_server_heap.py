@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,8 +33,11 @@ async def trims(sizes_mib: list[float], in_use_mib: float) -> Trims:
         found.append((now, mib))
         mib = in_use_mib
 
-    with pytest.raises(asyncio.CancelledError):
-        await heap.keep_heap_small(run, size=lambda: round(mib * MIB), sleep=sleep)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heap, "resident_bytes", lambda: round(mib * MIB))
+        patch.setattr(heap, "asyncio", SimpleNamespace(sleep=sleep))
+        with pytest.raises(asyncio.CancelledError):
+            await heap.keep_heap_small(run)
     return found
 
 
