@@ -49,10 +49,6 @@ class SlotOwner(Protocol):
         """End at once. `code`: close code for a WebSocket."""
 
 
-def _counter() -> Counter[str]:
-    return Counter()
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class SlotCounts:
     """Counts of one gateway or the sum of several; by the id of the key, `tokens` by the id of the token.
@@ -63,10 +59,10 @@ class SlotCounts:
         tokens: slots used by clients with a token.
     """
 
-    sessions: Counter[str] = dataclasses.field(default_factory=_counter)
-    waiting: Counter[str] = dataclasses.field(default_factory=_counter)
-    speaking: Counter[str] = dataclasses.field(default_factory=_counter)
-    tokens: Counter[str] = dataclasses.field(default_factory=_counter)
+    sessions: Counter[str] = dataclasses.field(default_factory=Counter[str])
+    waiting: Counter[str] = dataclasses.field(default_factory=Counter[str])
+    speaking: Counter[str] = dataclasses.field(default_factory=Counter[str])
+    tokens: Counter[str] = dataclasses.field(default_factory=Counter[str])
 
     def __add__(self, other: SlotCounts) -> SlotCounts:
         return SlotCounts(*(mine + theirs for mine, theirs in zip(self._all, other._all, strict=True)))
