@@ -7,7 +7,7 @@ import functools
 import secrets
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from realtime_tts.dialects.base import Habits
 from realtime_tts.errors import Draining, SessionNotFound, TooManySessions
@@ -24,23 +24,16 @@ if TYPE_CHECKING:
     from realtime_tts.server.gateway import Gateway
 
 
-class PendingSocket(Protocol):
-    """A socket that has no session yet."""
-
-    def go_away(self) -> None:
-        """Close the socket: the server is shutting down, and this client has no speech to wait for."""
-
-
 class Sessions(dict[str, LiveSession]):
     """Sessions by their ids, connected or waiting for their client, and the sockets that have none yet."""
 
     def __init__(self, gateway: Gateway) -> None:
         super().__init__()
         self._gateway, self._config = gateway, gateway.settings.server
-        self._pending: set[PendingSocket] = set()
+        self._pending: set[MessageSink] = set()
 
     @contextlib.contextmanager
-    def pending(self, socket: PendingSocket) -> Iterator[None]:
+    def pending(self, socket: MessageSink) -> Iterator[None]:
         """Register a socket that has no session yet, so that it is closed if the server shuts down meanwhile."""
         self._pending.add(socket)
         try:

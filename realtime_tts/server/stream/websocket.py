@@ -7,7 +7,6 @@ synchronous, so messages that the reader or the engine causes are written in the
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
 import time
@@ -56,20 +55,19 @@ async def serve_stream(
     Raises:
         RealtimeTTSError: the handshake is refused. The application answers it in the router's error shape.
     """
-    async with contextlib.AsyncExitStack() as stack:
-        client = gateway.admission.identify(websocket)
-        socket: StreamProtocol = websocket.scope["extensions"][SOCKET_EXTENSION]
-        resume = websocket.query_params.get("resume", "")
-        if socket.hand_over(functools.partial(gateway.peers.give, resume)):
-            return  # the gateway that has the session answers
-        try:
-            dialect = make_dialect()
-            subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
-        except RealtimeTTSError as error:
-            gateway.admission.note_refusal(error, client)
-            raise
-        resumed = gateway.sessions.find(resume, client)
-        slot = await stack.enter_async_context(gateway.admission.slot(client, resumed=resumed, replaces=True))
+    client = gateway.admission.identify(websocket)
+    socket: StreamProtocol = websocket.scope["extensions"][SOCKET_EXTENSION]
+    resume = websocket.query_params.get("resume", "")
+    if socket.hand_over(functools.partial(gateway.peers.give, resume)):
+        return  # the gateway that has the session answers
+    try:
+        dialect = make_dialect()
+        subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
+    except RealtimeTTSError as error:
+        gateway.admission.note_refusal(error, client)
+        raise
+    resumed = gateway.sessions.find(resume, client)
+    async with gateway.admission.slot(client, resumed=resumed, replaces=True) as slot:
         answered = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
         await websocket.accept(subprotocol, answered)
         await Connection(websocket, gateway, slot, dialect).run()
@@ -96,7 +94,6 @@ class Connection:
         self._socket: StreamProtocol = websocket.scope["extensions"][SOCKET_EXTENSION]
         self._live: LiveSession | None = None
         self._is_woken = False  # `_write` will run
-        self._can_write = True
         self._over = False
 
     async def run(self) -> None:
@@ -119,7 +116,7 @@ class Connection:
     def wake(self) -> bool:
         if self._over:
             return False
-        if not self._can_write and self._live is not None and self._live.closing is not None:
+        if not self._socket.writable.is_set() and self._live is not None and self._live.closing is not None:
             # The socket may never take messages again.
             self._log_close(*self._live.closing)
             self._close(*self._live.closing)
@@ -247,7 +244,7 @@ class Connection:
     @property
     def _takes_frames(self) -> bool:
         """True if frames can be written. False also after the socket's end, before it is reported."""
-        return self._can_write and not self._socket.transport.is_closing()
+        return self._socket.writable.is_set() and not self._socket.transport.is_closing()
 
     def _render(self, live: LiveSession, taken: list[messages.ServerMessage]) -> list[str | bytes]:
         frames: list[str | bytes] = []
@@ -287,7 +284,6 @@ class Connection:
         self._socket.close(code, reason)
 
     def _on_writable(self, writable: bool) -> None:
-        self._can_write = writable
         if self._live is not None:
             self._live.writable(writable)
         if writable:
