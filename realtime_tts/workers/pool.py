@@ -66,10 +66,8 @@ class Workers:
     def load(self) -> None:
         """Begin to load the model if it is unloaded."""
 
-    def note_use(self, is_used: bool, now: float) -> bool:
-        """Unload the model after a time without use. Called regularly by the only gateway; return True if the model is
-        being unloaded now."""
-        return False
+    def note_use(self, is_used: bool, now: float) -> None:
+        """Unload the model after a time without use. Called regularly, by the only gateway or the host."""
 
 
 class WorkerPool(Workers):
@@ -139,21 +137,19 @@ class WorkerPool(Workers):
         for supervisor in self.supervisors:
             supervisor.load()
 
-    def note_use(self, is_used: bool, now: float) -> bool:
+    def note_use(self, is_used: bool, now: float) -> None:
         is_changing = self.is_unloaded or (self._replacing is not None and not self._replacing.done())
         if is_used:
             self.load()
         if is_used or is_changing or len(self._announced) < len(self.supervisors):
             self._used_s = math.inf
-            return False
+            return
         self._used_s = min(self._used_s, now)
-        if not self._unload_after_s or now - self._used_s < self._unload_after_s:
-            return False
-        logger.info("nothing has used the model for %.0f s: it is unloaded", now - self._used_s)
-        self.is_unloaded = True
-        for supervisor in self.supervisors:
-            supervisor.unload()
-        return True
+        if self._unload_after_s and now - self._used_s >= self._unload_after_s:
+            logger.info("nothing has used the model for %.0f s: it is unloaded", now - self._used_s)
+            self.is_unloaded = True
+            for supervisor in self.supervisors:
+                supervisor.unload()
 
     def replace_all(self) -> None:
         """Begin to replace the workers one by one. Each ends when its contexts are closed; the next one follows when

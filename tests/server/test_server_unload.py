@@ -52,7 +52,8 @@ def unload(gateway: GatewayHarness) -> None:
     async def run() -> None:
         keeper = gateway.gateway.engine.keeper
         keeper.note_use(False, -1e10)
-        assert keeper.note_use(False, 0.0)
+        keeper.note_use(False, 0.0)
+        assert keeper.is_unloaded
         while gateway.gateway.engine.num_ready:
             await asyncio.sleep(0.01)
 
@@ -127,9 +128,9 @@ async def test_an_open_session_keeps_the_model_and_its_end_lets_it_go(monkeypatc
             noted: list[bool] = []
             note_use = engine.keeper.note_use
 
-            def note(is_used: bool, now: float) -> bool:
+            def note(is_used: bool, now: float) -> None:
                 noted.append(is_used)
-                return note_use(is_used, now)
+                note_use(is_used, now)
 
             monkeypatch.setattr(engine.keeper, "note_use", note)
             while len(noted) < 5:

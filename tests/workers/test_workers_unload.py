@@ -33,8 +33,9 @@ def pids(client: EngineClient) -> list[int]:
 
 
 async def unload(client: EngineClient) -> None:
-    assert not client.keeper.note_use(False, 0.0)
-    assert client.keeper.note_use(False, 1e9)
+    client.keeper.note_use(False, 0.0)
+    client.keeper.note_use(False, 1e9)
+    assert client.keeper.is_unloaded
     await until(lambda: pids(client) == [] and client.num_ready == 0)
 
 
@@ -48,11 +49,13 @@ async def test_time_without_use_counts_from_the_last_use(make_client: MakeClient
     client = await make_client(2, unload_after_s=10)
     keeper = client.keeper
     for is_used, now in ((False, 100), (False, 109.9), (True, 200), (False, 300), (False, 309.9)):
-        assert not keeper.note_use(is_used, now)
+        keeper.note_use(is_used, now)
+        assert not keeper.is_unloaded
     assert states(client) == [("serving", 0)] * 2
-    assert keeper.note_use(False, 310)
+    keeper.note_use(False, 310)
+    assert keeper.is_unloaded
     assert client.is_unloaded
-    assert not keeper.note_use(False, 1e9)
+    keeper.note_use(False, 1e9)
     await until(lambda: pids(client) == [])
     assert states(client) == [("unloaded", 0)] * 2
 
@@ -61,14 +64,16 @@ async def test_a_model_that_is_loaded_again_at_once_stays_loaded(make_client: Ma
     client = await make_client(unload_after_s=10)
     await unload(client)
     await client.load(LONG_S)  # no `note_use` in between
-    assert not client.keeper.note_use(False, 1e9 + 1)
+    client.keeper.note_use(False, 1e9 + 1)
+    assert not client.keeper.is_unloaded
     assert states(client) == [("serving", 0)]
 
 
 async def test_by_default_a_model_stays(make_client: MakeClient) -> None:
     client = await make_client()
-    assert not client.keeper.note_use(False, 0.0)
-    assert not client.keeper.note_use(False, 1e12)
+    client.keeper.note_use(False, 0.0)
+    client.keeper.note_use(False, 1e12)
+    assert not client.keeper.is_unloaded
     assert states(client) == [("serving", 0)]
 
 
@@ -106,7 +111,7 @@ async def test_loading_ends_when_the_adapters_are_there_too(make_client: MakeCli
 async def test_use_alone_loads_it(make_client: MakeClient) -> None:
     client = await make_client(unload_after_s=10)
     await unload(client)
-    assert not client.keeper.note_use(True, 0.0)
+    client.keeper.note_use(True, 0.0)
     await until(lambda: client.num_ready == 1)
     assert await says_hello(client)
 
@@ -146,8 +151,9 @@ async def test_waiting_ends_with_the_time_limit_or_a_failure_and_starts_go_on(
 async def test_speech_that_began_before_is_finished(make_client: MakeClient) -> None:
     client = await make_client(unload_after_s=10)
     stream = speak(client, "hello there")
-    assert not client.keeper.note_use(False, 0.0)
-    assert client.keeper.note_use(False, 1e9)
+    client.keeper.note_use(False, 0.0)
+    client.keeper.note_use(False, 1e9)
+    assert client.keeper.is_unloaded
     _, done = await collect(stream)
     assert isinstance(done, frames.Done)
     client.close_context("c")
@@ -160,8 +166,9 @@ async def test_a_worker_that_dies_while_it_is_unloaded_is_replaced(make_client: 
     speak(client, "[never]")
     (pid,) = pids(client)
     os.kill(pid, signal.SIGSTOP)  # it cannot say any more that it leaves
-    assert not client.keeper.note_use(False, 0.0)
-    assert client.keeper.note_use(False, 1e9)
+    client.keeper.note_use(False, 0.0)
+    client.keeper.note_use(False, 1e9)
+    assert client.keeper.is_unloaded
     os.kill(pid, signal.SIGKILL)
     await until(lambda: pids(client) not in ([], [pid]) and client.num_ready == 1)
     assert await says_hello(client)
