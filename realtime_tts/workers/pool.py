@@ -76,6 +76,9 @@ class WorkerPool(Workers):
     Args:
         specs: one per device.
         unload_after_s: time in seconds without use after which the model is unloaded; 0: never.
+
+    Attributes:
+        announced: supervisors whose worker is ready and known to clients.
     """
 
     def __init__(self, specs: Sequence[WorkerSpec], unload_after_s: float = 0.0) -> None:
@@ -84,7 +87,7 @@ class WorkerPool(Workers):
         self._replacing: asyncio.Task[None] | None = None
         self._counted: dict[str, frames.Stats] = {}  # part of the totals that the running worker has contributed
         self._has_counted = asyncio.Event()
-        self._announced: set[Supervisor] = set()  # their workers are ready, and clients know the sockets
+        self.announced: set[Supervisor] = set()
         self._announcements: dict[Supervisor, asyncio.TimerHandle] = {}  # of ready workers that clients do not know yet
         self.supervisors = [
             Supervisor(spec, self._count, self._ready, self._lost, lambda failed: self.on_failed(failed.spec.name))
@@ -104,7 +107,7 @@ class WorkerPool(Workers):
     def devices(self) -> list[DeviceReport]:
         now = asyncio.get_running_loop().time()
         return [
-            DeviceReport(each.spec.name, each.device, each.state(each in self._announced, now), each.num_lost)
+            DeviceReport(each.spec.name, each.device, each.state(each in self.announced, now), each.num_lost)
             for each in self.supervisors
         ]
 
@@ -141,7 +144,7 @@ class WorkerPool(Workers):
         is_changing = self.is_unloaded or (self._replacing is not None and not self._replacing.done())
         if is_used:
             self.load()
-        if is_used or is_changing or len(self._announced) < len(self.supervisors):
+        if is_used or is_changing or len(self.announced) < len(self.supervisors):
             self._used_s = math.inf
             return
         self._used_s = min(self._used_s, now)
@@ -168,7 +171,7 @@ class WorkerPool(Workers):
         logger.info("worker %s is being replaced", supervisor.spec.name)
         num_clients, num_starts = self._num_clients(supervisor), supervisor.num_starts
         supervisor.leave()
-        await self._until(lambda: supervisor.num_starts > num_starts and supervisor in self._announced)
+        await self._until(lambda: supervisor.num_starts > num_starts and supervisor in self.announced)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._until(lambda: self._num_clients(supervisor) >= num_clients), _CONNECT_S)
 
@@ -187,7 +190,7 @@ class WorkerPool(Workers):
     def _ready(self, supervisor: Supervisor) -> None:
         loop = asyncio.get_running_loop()
         wait_s = supervisor.recovery.announce_after_s(loop.time())
-        if wait_s and self._announced:
+        if wait_s and self.announced:
             logger.warning("worker %s must stay ready for %.0f s first", supervisor.spec.name, wait_s)
             self._announcements[supervisor] = loop.call_later(wait_s, self._announce, supervisor)
         else:
@@ -195,7 +198,7 @@ class WorkerPool(Workers):
 
     def _announce(self, supervisor: Supervisor) -> None:
         self._cancel_announcement(supervisor)
-        self._announced.add(supervisor)
+        self.announced.add(supervisor)
         self.on_ready(supervisor.spec.name, supervisor.clients_path)
         self.is_unloaded = False
 
@@ -206,11 +209,11 @@ class WorkerPool(Workers):
     def _lost(self, supervisor: Supervisor) -> None:
         self._counted.pop(supervisor.spec.name, None)
         self._cancel_announcement(supervisor)
-        self._announced.discard(supervisor)
+        self.announced.discard(supervisor)
         if not supervisor.is_leaving:
             self.is_unloaded = False  # the next worker starts by itself
             self.load()
         self.on_lost(supervisor.spec.name, supervisor.start_error)
-        if not self._announced:
+        if not self.announced:
             for other in list(self._announcements):  # an untrusted worker is better than none
                 self._announce(other)

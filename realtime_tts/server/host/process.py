@@ -111,7 +111,6 @@ class Host:
         self._gateways = [_Gateway(index) for index in range(settings.server.gateways)]
         quotas = Quotas(settings.server.limits, num_keys)
         self._slot_table = SlotTable(settings.server.gateways, quotas.max_sessions)
-        self._worker_paths: dict[str, str] = {}
         self._adapters = dict(settings.engine.adapters)  # directories of the loaded adapters, by name
         self._directory: SocketDirectory
         self._address: Address
@@ -265,8 +264,8 @@ class Host:
                 metrics_port=self._address.metrics_port,
             )
         )
-        for name, path in self._worker_paths.items():
-            gateway.send(messages.WorkerReady(name, path))
+        for supervisor in self.workers.announced:
+            gateway.send(messages.WorkerReady(supervisor.spec.name, supervisor.clients_path))
         for name in {**dict(engine.adapters), **self._adapters}:
             gateway.send(messages.AdapterChanged(name, self._adapters.get(name, ""), -1))
         self._tell(gateway)
@@ -387,12 +386,10 @@ class Host:
     # ---- workers -------------------------------------------------------------------------------------------------
 
     def _worker_ready(self, name: str, path: str) -> None:
-        self._worker_paths[name] = path
         for gateway in self._gateways:
             gateway.send(messages.WorkerReady(name, path))
 
     def _worker_lost(self, name: str, error: RealtimeTTSError | None) -> None:
-        self._worker_paths.pop(name, None)
         self._tell_all()  # first: the model may no longer be unloaded
         for gateway in self._gateways:
             gateway.send(messages.WorkerLost(name))

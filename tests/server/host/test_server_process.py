@@ -337,7 +337,7 @@ async def test_a_gateway_that_could_not_be_greeted_is_not_left_behind(monkeypatc
 
     monkeypatch.setattr(SocketDirectory, "note_worker", refuse)
     monkeypatch.setattr("realtime_tts.server.host.process._BACKOFF_S", 0.01)
-    workers = Mock(start=AsyncMock(), stop=AsyncMock())
+    workers = Mock(start=AsyncMock(), stop=AsyncMock(), announced=())
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
     host = Host(Settings(server=ServerConfig(port=0, gateways=1)), workers, lambda *ready: None, command)
     await host.run()
