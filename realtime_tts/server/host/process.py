@@ -47,7 +47,7 @@ _TELL_AFTER_S = 0.01  # changes within this time are sent together
 _HANG_S = 5.0
 _START_S = 60.0  # time limit for a gateway's first report
 _SILENT_S = 4 * SIGN_OF_LIFE_S
-_BACKOFF_S, _HEALTHY_AFTER_S = 0.5, 10.0
+_BACKOFF_S = 0.5
 _DEAL_AGAIN_S = 0.005
 _END_S = 10.0  # after the drain timeout
 
@@ -212,18 +212,15 @@ class Host:
     # ---- gateways ------------------------------------------------------------------------------------------------
 
     async def _keep(self, index: int) -> None:
-        clock = asyncio.get_running_loop().time
         while not self._is_stopping:
-            started_s = clock()
             try:
                 await self._run_gateway(self._gateways[index])
             except (OSError, WireError) as error:
                 log_event("gateway_failed", logging.ERROR, gateway=index, error=type(error).__name__)
             if not self._is_stopping:
                 log_event("gateway_ended", logging.WARNING, gateway=index)
-                if clock() - started_s < _HEALTHY_AFTER_S:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._ended.wait(), _BACKOFF_S)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._ended.wait(), _BACKOFF_S)
 
     async def _run_gateway(self, gateway: _Gateway) -> None:
         """Run one gateway process from its start to its end."""
