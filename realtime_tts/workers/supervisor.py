@@ -180,7 +180,10 @@ class Supervisor:
             process, reader, self._writer = await start_child(command)
             self.pid = process.pid
             directory.note_worker(process.pid)
-            await self._converse(process, reader, self._writer)
+            self._watchdog = Watchdog(self.spec.ready_timeout_s, asyncio.get_running_loop().time())
+            self._writer.write(frames.encode(frames.Start(dataclasses.asdict(self.spec.options))))
+            # Until the process or its connection ends, the watchdog gives up, or this server stops.
+            await until_one_ends(process.wait(), self._receive(reader), self._watch(), self._stop_now.wait())
         except (OSError, RealtimeTTSError) as error:
             failure = f"{type(error).__name__}: {error}"
         except Exception as error:
@@ -200,14 +203,6 @@ class Supervisor:
             return failure
         start_error = "" if self.start_error is None else self.start_error.message
         return ", ".join(filter(None, (failure, start_error, f"exit status {self.last_exit}")))
-
-    async def _converse(
-        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        """Serve the connection until it ends, the process ends, or the watchdog gives up."""
-        self._watchdog = Watchdog(self.spec.ready_timeout_s, asyncio.get_running_loop().time())
-        writer.write(frames.encode(frames.Start(dataclasses.asdict(self.spec.options))))
-        await until_one_ends(process.wait(), self._receive(reader), self._watch(), self._stop_now.wait())
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
         decoder = frames.Decoder()
