@@ -51,10 +51,9 @@ def _read_little(transport: asyncio.Transport) -> None:
 def _keep_little(transport: asyncio.Transport) -> None:
     """Set small send buffers, and disable Nagle's algorithm."""
     transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-    sock: socket.socket | None = transport.get_extra_info("socket")
-    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    sock: socket.socket = transport.get_extra_info("socket")
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
 
 class StreamProtocol(WebSocketsSansIOProtocol):
@@ -90,10 +89,9 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
         Return True if `give` has taken it; it is then closed here without a message to the peer.
         """
-        sock: socket.socket | None = self.transport.get_extra_info("socket")
-        if sock is None or self.handshake_complete or self.transport.is_closing():
+        if self.handshake_complete or self.transport.is_closing():
             return False
-        if not give(sock.fileno(), self.request.serialize()):
+        if not give(self.transport.get_extra_info("socket").fileno(), self.request.serialize()):
             return False
         self.handshake_complete = True  # else uvicorn reports an application without an answer
         self.transport.abort()  # closes this descriptor; the connection stays open
