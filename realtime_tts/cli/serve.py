@@ -66,7 +66,7 @@ def command(config_path: Path | None, **flags: object) -> None:
         if count.number > 1:
             server = dataclasses.replace(settings.server, gateways=count.number)
             resolved = dataclasses.replace(settings, server=server)
-            await Host(resolved, workers, lambda _, rows: show(rows | about_gateways)).run()
+            await Host(resolved, workers, lambda rows: show(rows | about_gateways)).run()
         else:
             await serve(settings, EngineClient(workers), lambda server, _: show(describe(server) | about_gateways))
 

@@ -99,11 +99,6 @@ class WorkerPool(Workers):
         return sum(max(0, supervisor.num_starts - 1) for supervisor in self.supervisors)
 
     @property
-    def all_have_failed(self) -> bool:
-        """True if each worker has been lost at least once."""
-        return all(supervisor.num_lost for supervisor in self.supervisors)
-
-    @property
     def devices(self) -> list[DeviceReport]:
         now = asyncio.get_running_loop().time()
         return [

@@ -77,7 +77,8 @@ async def run(settings: Settings, workers: WorkerPool) -> None:
         return [supervisor.pid for supervisor in workers.supervisors if supervisor.pid is not None]
 
     if settings.server.gateways > 1:
-        await Host(settings, workers, lambda host, _: announce(host.url, pids(), host.gateway_pids)).run()
+        host = Host(settings, workers, lambda rows: announce(rows["Playground"], pids(), host.gateway_pids))
+        await host.run()
     else:
         await serve(settings, EngineClient(workers), lambda _, url: announce(url, pids(), [os.getpid()]))
 

@@ -104,7 +104,7 @@ class HostLink(Workers, Peers):
 
     def give(self, session_id: str, connection: int, received: bytes) -> bool:
         owner = owner_of(session_id)
-        if owner is None or owner == self.index or owner >= self.begin.num_gateways:
+        if owner is None or owner == self.index or owner >= self.begin.settings.server.gateways:
             return False
         try:
             return self._sender.give(receiver_path(self._directory, "gateway", owner), connection, received)

@@ -29,7 +29,6 @@ class Begin:
     settings: Settings
     worker_names: list[str]
     index: int
-    num_gateways: int
     url: str
     metrics_port: int | None
 

@@ -17,7 +17,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from prometheus_client.multiprocess import mark_process_dead
 
@@ -42,7 +42,7 @@ from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.socket_directory import SocketDirectory
 from realtime_tts.workers.watchdog import Watchdog
 
-GATEWAY_COMMAND = (sys.executable, "-m", "realtime_tts.server.host.gateway_process")
+_GATEWAY_COMMAND = (sys.executable, "-m", "realtime_tts.server.host.gateway_process")
 _TELL_AFTER_S = 0.01  # changes within this time are sent together
 _HANG_S = 5.0
 _START_S = 60.0  # time limit for a gateway's first report
@@ -93,20 +93,13 @@ class Host:
         settings: settings with `gateways` not 0. Without a token secret or a voices directory, the gateways share
             temporary ones that are removed with the host.
         on_ready: called once when all gateways serve, with the rows to print at the start.
-        command: command of a gateway process; ``--directory PATH --control FD`` are appended.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        workers: WorkerPool,
-        on_ready: Callable[[Host, dict[str, str]], None],
-        command: Sequence[str] = GATEWAY_COMMAND,
-    ) -> None:
+    def __init__(self, settings: Settings, workers: WorkerPool, on_ready: Callable[[dict[str, str]], None]) -> None:
         num_keys = Authenticator(settings.server).num_keys  # raises for invalid settings now
         if (store := open_store(settings.server.voices.voices_dir, settings.server.voices.voice_consent)) is not None:
             store.close()
-        self.workers, self._on_ready, self._command = workers, on_ready, tuple(command)
+        self.workers, self._on_ready = workers, on_ready
         self._settings = settings
         self._gateways = [_Gateway(index) for index in range(settings.server.gateways)]
         quotas = Quotas(settings.server.limits, num_keys)
@@ -122,10 +115,6 @@ class Host:
         self._error: RealtimeTTSError | None = None
         self._telling: asyncio.TimerHandle | None = None
         self._has_been_ready = False
-
-    @property
-    def url(self) -> str:
-        return self._address.url
 
     @property
     def gateway_pids(self) -> list[int]:
@@ -228,7 +217,7 @@ class Host:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(receiver_path(self._directory.path, source, gateway.index))
         figures = os.path.join(self._directory.path, "figures")
-        command = (*self._command, "--directory", os.path.join(self._directory.path, ""))
+        command = (*_GATEWAY_COMMAND, "--directory", os.path.join(self._directory.path, ""))
         process, reader, writer = await start_child(command, {**os.environ, "PROMETHEUS_MULTIPROC_DIR": figures})
         gateway.process, gateway.writer = process, writer
         gateway.watchdog = Watchdog(_START_S, asyncio.get_running_loop().time())
@@ -256,7 +245,6 @@ class Host:
                 settings=dataclasses.replace(self._settings, engine=engine),
                 worker_names=self.workers.names,
                 index=gateway.index,
-                num_gateways=len(self._gateways),
                 url=self._address.url,
                 metrics_port=self._address.metrics_port,
             )
@@ -302,7 +290,7 @@ class Host:
             gateway.is_serving = gateway.has_served = True
             if not self._has_been_ready and all(one.has_served for one in self._gateways):
                 self._has_been_ready = True
-                self._on_ready(self, message.rows)
+                self._on_ready(message.rows)
 
     def _adapter_changed(self, message: messages.AdapterChanged) -> None:
         if message.directory:
@@ -390,7 +378,11 @@ class Host:
         self._tell_all()  # first: the model may no longer be unloaded
         for gateway in self._gateways:
             gateway.send(messages.WorkerLost(name))
-        if not self._has_been_ready and not self._is_stopping and self.workers.all_have_failed:
+        if (
+            not self._has_been_ready
+            and not self._is_stopping
+            and all(each.num_lost for each in self.workers.supervisors)
+        ):
             self._error = error or EngineStartError("no engine worker became ready; see its log")
             self.stop()
 

@@ -32,7 +32,7 @@ class FakeHost:
 async def linked(directory: Path) -> AsyncIterator[tuple[HostLink, FakeHost]]:
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_unix_connection(sock=ours)
-    writer.write(encode(Begin(Settings(), [], 0, 1, "http://127.0.0.1:1", None)))
+    writer.write(encode(Begin(Settings(), [], 0, "http://127.0.0.1:1", None)))
     link = await HostLink.open(theirs.detach(), str(directory))
     try:
         yield link, FakeHost(reader)

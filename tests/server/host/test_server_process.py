@@ -339,7 +339,8 @@ async def test_a_gateway_that_could_not_be_greeted_is_not_left_behind(monkeypatc
     monkeypatch.setattr("realtime_tts.server.host.process._BACKOFF_S", 0.01)
     workers = Mock(start=AsyncMock(), stop=AsyncMock(), announced=())
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
-    host = Host(Settings(server=ServerConfig(port=0, gateways=1)), workers, lambda *ready: None, command)
+    monkeypatch.setattr("realtime_tts.server.host.process._GATEWAY_COMMAND", command)
+    host = Host(Settings(server=ServerConfig(port=0, gateways=1)), workers, lambda rows: None)
     await host.run()
     assert len(started) == 2
     assert not any(map(is_alive, started))
@@ -399,4 +400,4 @@ def test_voices_that_cannot_be_kept_are_told_before_a_gateway_starts(tmp_path: P
     (tmp_path / "file").touch()
     server = ServerConfig(gateways=2, voices=VoicesConfig(voices_dir=str(tmp_path / "file")))
     with pytest.raises(ConfigError, match="voices cannot be kept"):
-        Host(Settings(server=server), WorkerPool([]), lambda host, rows: None)
+        Host(Settings(server=server), WorkerPool([]), lambda rows: None)
