@@ -39,11 +39,19 @@ class SocketDirectory:
 
     def __init__(self) -> None:
         self.path = tempfile.mkdtemp(prefix=_NEW_PREFIX)  # mode 0700: other users cannot connect
-        self._lock: int | None = None
+        try:
+            self._descriptor = _open_directory(self.path)
+        except OSError:
+            os.rmdir(self.path)
+            raise
         # Some file systems have no locks. There, a later start cannot clear up this directory; nothing else is
         # affected.
         with contextlib.suppress(OSError):
-            self._take_possession()
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            head, tail = os.path.split(self.path)
+            path = os.path.join(head, tail.removeprefix("."))
+            os.rename(self.path, path)  # after the lock: under this name a directory without one is a leftover
+            self.path = path
 
     @property
     def clients_path(self) -> str:
@@ -57,22 +65,8 @@ class SocketDirectory:
             file.write("\n".join(map(str, pids)))
 
     def remove(self) -> None:
-        _remove(self.path, self._lock)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    def _take_possession(self) -> None:
-        lock = _open_directory(self.path)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            head, tail = os.path.split(self.path)
-            path = os.path.join(head, tail.removeprefix("."))
-            os.rename(self.path, path)  # after the lock: under this name a directory without one is a leftover
-        except OSError:
-            os.close(lock)
-            raise
-        self.path, self._lock = path, lock
+        _remove(self.path, self._descriptor)
+        os.close(self._descriptor)
 
 
 def clear_leftovers() -> None:
@@ -106,15 +100,15 @@ def _open_directory(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
 
-def _remove(path: str, directory: int | None) -> None:
+def _remove(path: str, directory: int) -> None:
     """Remove the known files of a directory, and the directory unless it holds other files.
 
-    Uses its descriptor if given: the path may lead elsewhere by now, if others can write to a parent directory.
+    Uses its descriptor, as the path may lead elsewhere by now, if others can write to a parent directory.
     """
     with contextlib.suppress(OSError):
-        for name in filter(_OURS.fullmatch, os.listdir(path if directory is None else directory)):
+        for name in filter(_OURS.fullmatch, os.listdir(directory)):
             with contextlib.suppress(OSError):
-                os.unlink(os.path.join(path, name) if directory is None else name, dir_fd=directory)
+                os.unlink(name, dir_fd=directory)
     for name in _OUR_DIRECTORIES:
         shutil.rmtree(os.path.join(path, name), ignore_errors=True)
     with contextlib.suppress(OSError):

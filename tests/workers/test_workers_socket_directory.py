@@ -72,7 +72,6 @@ def test_a_directory_goes_with_its_owner(parent: Path) -> None:
     Path(directory.clients_path).touch()
     directory.note_worker(1)
     directory.remove()
-    directory.remove()
     assert not list(parent.iterdir())
 
 
