@@ -51,27 +51,19 @@ class ConnectionReceiver:
                 self._admit(socket.socket(fileno=descriptors[0]), data[1:])
 
 
-class ConnectionSender:
-    """Hands connections to other processes."""
+def hand_over(path: str, connection: int, received: bytes = b"") -> bool:
+    """Hand a connection, by its descriptor, to the process with this socket. Return False if its queue is full.
 
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)
+    The descriptor stays open here; the caller closes it.
 
-    def give(self, path: str, connection: int, received: bytes = b"") -> bool:
-        """Hand a connection, by its descriptor, to the process with this socket. Return False if its queue is full.
-
-        The descriptor stays open here; the caller closes it.
-
-        Raises:
-            OSError: the process has ended.
-        """
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [connection]))]
+    Raises:
+        OSError: the process has ended.
+    """
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [connection]))]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
         try:
-            self._socket.sendmsg([b"\0" + received], rights, 0, path)
+            sender.sendmsg([b"\0" + received], rights, 0, path)
         except BlockingIOError:
             return False
-        return True
-
-    def close(self) -> None:
-        self._socket.close()
+    return True

@@ -15,7 +15,7 @@ from realtime_tts.errors import EngineLost
 from realtime_tts.server.admission.peers import Charge, Peers, owner_of
 from realtime_tts.server.admission.slots import Slot, SlotCounts, SlotRequest
 from realtime_tts.server.host import messages
-from realtime_tts.server.host.handover import ConnectionSender
+from realtime_tts.server.host.handover import hand_over
 from realtime_tts.server.host.pause import pause
 from realtime_tts.workers.pool import Workers
 from realtime_tts.workers.recovery import DeviceReport
@@ -53,7 +53,6 @@ class HostLink(Workers, Peers):
         self._num_answers = 0
         self._look: Callable[[], messages.Report] = messages.Report
         self._told, self._told_at = messages.Report(), -math.inf  # the last report, without charges
-        self._sender = ConnectionSender()
         self._paths: dict[str, str] = {}  # socket paths of the ready workers, by name
         self._is_started = False
         self._charges: Counter[tuple[str, str, int]] = Counter()
@@ -107,7 +106,7 @@ class HostLink(Workers, Peers):
         if owner is None or owner == self.index or owner >= self.begin.settings.server.gateways:
             return False
         try:
-            return self._sender.give(receiver_path(self._directory, "gateway", owner), connection, received)
+            return hand_over(receiver_path(self._directory, "gateway", owner), connection, received)
         except OSError:
             return False
 

@@ -31,7 +31,7 @@ from realtime_tts.server.admission.peers import Charge
 from realtime_tts.server.admission.quota import Quotas
 from realtime_tts.server.admission.slots import SlotRequest
 from realtime_tts.server.host import messages
-from realtime_tts.server.host.handover import ConnectionSender
+from realtime_tts.server.host.handover import hand_over
 from realtime_tts.server.host.link import SIGN_OF_LIFE_S, receiver_path
 from realtime_tts.server.host.slot_table import SlotTable
 from realtime_tts.server.logs import log_event
@@ -107,7 +107,6 @@ class Host:
         self._adapters = dict(settings.engine.adapters)  # directories of the loaded adapters, by name
         self._directory: SocketDirectory
         self._address: Address
-        self._sender = ConnectionSender()
         self._limiter: ConnectionLimiter
         self._acceptors: list[Acceptor] = []
         self._is_accepting = False
@@ -156,7 +155,6 @@ class Host:
             for source in self._acceptors:
                 source.close()
             self._limiter.close()
-            self._sender.close()
             await self.workers.stop()
             self._directory.remove()
         if self._error is not None:
@@ -353,9 +351,8 @@ class Host:
             if gateway.heard_at is None:
                 continue
             try:
-                is_taken = self._sender.give(
-                    receiver_path(self._directory.path, source, gateway.index), connection.fileno(), received
-                )
+                path = receiver_path(self._directory.path, source, gateway.index)
+                is_taken = hand_over(path, connection.fileno(), received)
             except OSError:  # the process has just ended
                 continue
             if is_taken:

@@ -37,7 +37,6 @@ async def linked(directory: Path) -> AsyncIterator[tuple[HostLink, FakeHost]]:
     try:
         yield link, FakeHost(reader)
     finally:
-        link._sender.close()
         for end in (link._writer, writer):
             end.close()
             await end.wait_closed()
