@@ -85,7 +85,6 @@ class WorkerPool(Workers):
         super().__init__([spec.name for spec in specs])
         self._unload_after_s, self._used_s = unload_after_s, math.inf
         self._replacing: asyncio.Task[None] | None = None
-        self._counted: dict[str, frames.Stats] = {}  # part of the totals that the running worker has contributed
         self._has_counted = asyncio.Event()
         self.announced: set[Supervisor] = set()
         self._announcements: dict[Supervisor, asyncio.TimerHandle] = {}  # of ready workers that clients do not know yet
@@ -124,10 +123,8 @@ class WorkerPool(Workers):
         await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors))
 
     def _count(self, supervisor: Supervisor, stats: frames.Stats) -> None:
-        counted = self._counted.get(supervisor.spec.name, frames.Stats())
         for field in COUNTED:
-            self.totals[field] += getattr(stats, field) - getattr(counted, field)
-        self._counted[supervisor.spec.name] = stats
+            self.totals[field] += getattr(stats, field) - getattr(supervisor.stats, field)
         self._has_counted.set()
 
     def load(self) -> None:
@@ -164,15 +161,11 @@ class WorkerPool(Workers):
     async def _replace(self, supervisor: Supervisor) -> None:
         """Replace a worker; return when as many gateways are connected to its successor, or some must have ended."""
         logger.info("worker %s is being replaced", supervisor.spec.name)
-        num_clients, num_starts = self._num_clients(supervisor), supervisor.num_starts
+        num_clients, num_starts = supervisor.stats.num_clients, supervisor.num_starts
         supervisor.leave()
         await self._until(lambda: supervisor.num_starts > num_starts and supervisor in self.announced)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._until(lambda: self._num_clients(supervisor) >= num_clients), _CONNECT_S)
-
-    def _num_clients(self, supervisor: Supervisor) -> int:
-        """Return the number of gateways that are connected to the device's worker, as last reported."""
-        return self._counted.get(supervisor.spec.name, frames.Stats()).num_clients
+            await asyncio.wait_for(self._until(lambda: supervisor.stats.num_clients >= num_clients), _CONNECT_S)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition is true, which is evaluated after each heartbeat of a worker."""
@@ -202,10 +195,9 @@ class WorkerPool(Workers):
             announcement.cancel()
 
     def _lost(self, supervisor: Supervisor) -> None:
-        self._counted.pop(supervisor.spec.name, None)
         self._cancel_announcement(supervisor)
         self.announced.discard(supervisor)
-        if not supervisor.is_leaving:
+        if not supervisor.stats.leaving:
             self.is_unloaded = False  # the next worker starts by itself
             self.load()
         self.on_lost(supervisor.spec.name, supervisor.start_error)

@@ -60,7 +60,7 @@ class Supervisor:
     """Supervisor of the workers of one device, one after the other.
 
     Args:
-        on_stats: called with every heartbeat.
+        on_stats: called with every heartbeat, before it replaces `stats`.
         on_ready: called when a worker is ready (again) and takes clients at `clients_path`.
         on_lost: called when the worker is gone or given up, ready or not; once per start, before the respawn.
         on_failed: called when the supervision itself has ended by an internal error.
@@ -68,6 +68,7 @@ class Supervisor:
     Attributes:
         device: name of the device; "" until a worker has been ready.
         num_lost: number of lost workers, ready or not; those that were asked to end do not count.
+        stats: the last heartbeat of the present worker.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Supervisor:
         self._has_failed = False  # the last worker never became ready
         self.last_exit: int | None = None
         self.start_error: RealtimeTTSError | None = None  # why the last worker could not be started, or gave up itself
-        self.is_leaving = False  # the worker was asked to end once its contexts are closed
+        self.stats = frames.Stats()
         self.is_unloaded = False  # from `unload` until the next worker is ready
         self._may_start = asyncio.Event()
         self._may_start.set()
@@ -97,7 +98,6 @@ class Supervisor:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False  # no respawn from now on
         self._stop_now = asyncio.Event()
-        self._num_steps = -1  # as last reported
         self._watchdog: Watchdog
 
     def start(self) -> None:
@@ -132,7 +132,7 @@ class Supervisor:
     def state(self, is_announced: bool, now: float) -> DeviceState:
         """Return the state of the device. `is_announced`: clients know the worker, which is ready."""
         if self.ready is not None:
-            if self.is_leaving:
+            if self.stats.leaving:
                 return DeviceState.UNLOADED if self.is_unloaded else DeviceState.LEAVING
             return DeviceState.SERVING if is_announced else DeviceState.RECOVERING
         if self._has_failed or self.recovery.is_failing(now):
@@ -151,7 +151,7 @@ class Supervisor:
             reason = await self._run_once()
             if self._stopping:
                 return
-            if self.is_leaving and self.last_exit in (0, -signal.SIGTERM):
+            if self.stats.leaving and self.last_exit in (0, -signal.SIGTERM):
                 logger.info("worker %s has left", self.spec.name)
                 pause_s = self.spec.backoff_s
                 continue
@@ -170,7 +170,7 @@ class Supervisor:
 
     async def _run_once(self) -> str:
         """Run one worker from spawn to end; return what ended it. Never raises for a failure of the worker."""
-        self.start_error, self.is_leaving = None, False
+        self.start_error, self.stats = None, frames.Stats()
         directory, process, failure = None, None, ""
         try:
             directory = SocketDirectory()
@@ -195,7 +195,7 @@ class Supervisor:
                 self._lose()
             finally:
                 if process is not None:
-                    number = signal.SIGTERM if self._stopping or self.is_leaving else signal.SIGKILL
+                    number = signal.SIGTERM if self._stopping or self.stats.leaving else signal.SIGKILL
                     self.last_exit, self.pid = await end_child(process, number, self.spec.stop_s), None
                 if directory is not None:
                     directory.remove()
@@ -209,14 +209,13 @@ class Supervisor:
         while data := await reader.read(_READ_BYTES):
             for message in decoder.feed(data):
                 self._take(message)
-        if self._stopping or self.is_leaving:
+        if self._stopping or self.stats.leaving:
             await asyncio.sleep(self.spec.stop_s)  # it closes its connection shortly before it ends by itself
 
     def _take(self, message: frames.Message) -> None:
         if isinstance(message, frames.Ready):
             self.ready, self.device = message, message.device
             self.is_unloaded = self._has_failed = False
-            self._num_steps = -1
             self._watchdog.sign_of_life(self.spec.hang_s)
             self._on_ready(self)
             return
@@ -225,11 +224,10 @@ class Supervisor:
                 self.start_error = error_from_code(message.code, message.message)
             return
         if isinstance(message, frames.Stats):
-            if message.num_steps != self._num_steps or message.running == 0:
+            if message.num_steps != self.stats.num_steps or message.running == 0:
                 self._watchdog.sign_of_life(self.spec.hang_s)
-            self._num_steps = message.num_steps
-            self.is_leaving = message.leaving
             self._on_stats(self, message)
+            self.stats = message
 
     async def _watch(self) -> None:
         """Return when the worker does not become ready in time, hangs with work running, or sends no heartbeat."""
@@ -238,7 +236,7 @@ class Supervisor:
         logger.error("worker %s %s %.1f s", self.spec.name, what, self._watchdog.limit_s)
 
     def _lose(self) -> None:
-        if not self.is_leaving:
+        if not self.stats.leaving:
             self.num_lost += 1
             self._has_failed = self.ready is None
             if self.ready is not None:
