@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from starlette.requests import HTTPConnection
 
@@ -66,12 +66,9 @@ class Admission:
             InvalidRequest, Unauthorized, Forbidden
         """
         address = connection.client.host if connection.client is not None else ""
-        try:
+        with self.noting_refusals(Client(address=address)):
             self.authenticator.check_origin(connection.headers)
             client = self.authenticator.authenticate(connection.headers, connection.query_params)
-        except RealtimeTTSError as error:
-            self.note_refusal(error, Client(address=address))
-            raise
         return dataclasses.replace(client, address=address)
 
     @property
@@ -96,11 +93,8 @@ class Admission:
         """
         slot = self.slots.open(client, resumed)
         try:
-            try:
+            with self.noting_refusals(client):
                 await self._take(slot, replaces)
-            except RealtimeTTSError as error:
-                self.note_refusal(error, client)
-                raise
             self.num_connections += 1
             self.client_came.set()
             try:
@@ -138,10 +132,9 @@ class Admission:
         request, refusal = self._request(client)
         found = grant(request, self.slots.counts + self._peers.others, self._quotas.max_sessions)
         if found is not Grant.FREE:
-            error = _refusal_of(found, refusal)
             self._request_rate.note(client.tenant, time.monotonic())  # others are counted when they request a slot
-            self.note_refusal(error, client)
-            raise error
+            with self.noting_refusals(client):
+                raise _refusal_of(found, refusal)
 
     def _request(self, client: Client) -> tuple[SlotRequest, RealtimeTTSError | None]:
         """Return the request for a slot, and the error that refuses this client a new session even if one is free."""
@@ -167,8 +160,8 @@ class Admission:
         """
         async with self.slot(client) as slot:
             if (too_many := self.charge(client, num_chars)) is not None:
-                self.note_refusal(too_many, client)
-                raise too_many
+                with self.noting_refusals(client):
+                    raise too_many
             self.lateness.begin()
             self.slots.add(owner)
             self.slots.close(slot)
@@ -226,13 +219,18 @@ class Admission:
 
     # ---- refusals ------------------------------------------------------------------------------------------------
 
-    def note_refusal(self, error: RealtimeTTSError, client: Client) -> None:
-        """Count a refused handshake or request, and set the delay of its answer."""
-        if isinstance(error, Overloaded | LimitExceeded | Unauthorized | Forbidden):
-            error.delay_s = self._refusal_delay.delay_s(client.tenant, client.address, time.monotonic())
-        self._metrics.refused.labels(error.code).inc()
-        if count := self._throttle.take(error.code, time.monotonic()):
-            log_event("handshake_refused", code=error.code, count=count)
+    @contextlib.contextmanager
+    def noting_refusals(self, client: Client) -> Iterator[None]:
+        """Count an error of the block as a refused handshake or request, and set the delay of its answer."""
+        try:
+            yield
+        except RealtimeTTSError as error:
+            if isinstance(error, Overloaded | LimitExceeded | Unauthorized | Forbidden):
+                error.delay_s = self._refusal_delay.delay_s(client.tenant, client.address, time.monotonic())
+            self._metrics.refused.labels(error.code).inc()
+            if count := self._throttle.take(error.code, time.monotonic()):
+                log_event("handshake_refused", code=error.code, count=count)
+            raise
 
 
 def _refusal_of(found: Grant | None, refusal: RealtimeTTSError | None) -> RealtimeTTSError:

@@ -60,12 +60,9 @@ async def serve_stream(
     resume = websocket.query_params.get("resume", "")
     if socket.hand_over(functools.partial(gateway.peers.give, resume)):
         return  # the gateway that has the session answers
-    try:
+    with gateway.admission.noting_refusals(client):
         dialect = make_dialect()
         subprotocol = choose_subprotocol(websocket.scope.get("subprotocols", []), dialect.subprotocol)
-    except RealtimeTTSError as error:
-        gateway.admission.note_refusal(error, client)
-        raise
     resumed = gateway.sessions.find(resume, client)
     async with gateway.admission.slot(client, resumed=resumed, replaces=True) as slot:
         answered = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
