@@ -44,6 +44,8 @@ from realtime_tts.speech.voice_store import open_store
 from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers.client import EngineClient
 
+_LOOK_EVERY_S = 0.02  # for the end of running speech, while draining
+
 
 class Gateway:
     """One gateway: starts and ends the engine, the sessions and the upkeep.
@@ -134,7 +136,9 @@ class Gateway:
         for owner in list(self.admission.slots.owners):
             owner.drain()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.admission.slots.until_empty(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                while self.admission.slots.owners:  # noqa: ASYNC110 - once in a gateway's life
+                    await asyncio.sleep(_LOOK_EVERY_S)
         self.sessions.close_pending()
         self._close_owners()
 

@@ -163,13 +163,13 @@ class Admission:
                 with self.noting_refusals(client):
                     raise too_many
             self.lateness.begin()
-            self.slots.add(owner)
+            self.slots.owners.add(owner)
             self.slots.close(slot)
             try:
                 with self._metrics.http_speeches.track_inprogress():
                     yield
             finally:
-                self.slots.remove(owner)
+                self.slots.owners.discard(owner)
 
     def session_refusal(self, tenant: str) -> RealtimeTTSError | None:
         """Return the error that refuses this key a new session now, if any, even if a slot is free."""

@@ -7,7 +7,6 @@ taken.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import enum
 from collections import Counter
@@ -150,12 +149,15 @@ class Slot:
 
 
 class Slots:
-    """Slots that this gateway uses."""
+    """Slots that this gateway uses.
+
+    Attributes:
+        owners: sessions, and speech over plain HTTP.
+    """
 
     def __init__(self) -> None:
         self.owners: set[SlotOwner] = set()
         self._sockets: set[Slot] = set()
-        self._has_left = asyncio.Event()
 
     def open(self, client: Client, resumed: SlotOwner | None) -> Slot:
         """Return a slot for a new socket. It is counted once it is granted."""
@@ -166,19 +168,6 @@ class Slots:
     def close(self, slot: Slot) -> None:
         """Release the slot of a socket: it has a session now, or is closed. Idempotent."""
         self._sockets.discard(slot)
-
-    def add(self, owner: SlotOwner) -> None:
-        self.owners.add(owner)
-
-    def remove(self, owner: SlotOwner) -> None:
-        self.owners.discard(owner)
-        self._has_left.set()
-
-    async def until_empty(self) -> None:
-        """Wait until no session and no speech over plain HTTP is left."""
-        while self.owners:
-            self._has_left.clear()
-            await self._has_left.wait()
 
     @property
     def counts(self) -> SlotCounts:

@@ -73,7 +73,7 @@ class Sessions(dict[str, LiveSession]):
             now=time.monotonic(),
         )
         live = self[session.session_id] = LiveSession(session, self._gateway, client, self._closed)
-        admission.slots.add(live)
+        admission.slots.owners.add(live)
         self._gateway.metrics.sessions_total.inc()
         self._gateway.metrics.sessions.set(len(self))
         ids = {"session": session.session_id, "key": client.tenant or None, "token": client.token or None}
@@ -103,7 +103,7 @@ class Sessions(dict[str, LiveSession]):
 
     def _closed(self, live: LiveSession) -> None:
         self.pop(live.session.session_id, None)
-        self._gateway.admission.slots.remove(live)
+        self._gateway.admission.slots.owners.discard(live)
         self._gateway.metrics.sessions.set(len(self))
         log_event("session_closed", session=live.session.session_id)
 
