@@ -294,6 +294,8 @@ class EngineClient:
         elif isinstance(message, (frames.AdapterAdded, frames.AdapterFailed)):
             self._adapters.take(worker.name, message)
             self._is_loading = self._is_loading and self._adapters.is_loading(worker.name)
+        elif isinstance(message, frames.Ready):
+            self._worker_ready(worker, message)
         elif isinstance(message, frames.VoiceEncoded):
             self._answer(worker, message.voice_id, message)
         elif isinstance(message, frames.VoiceFailed):
@@ -323,7 +325,6 @@ class EngineClient:
         self._is_loading = self._is_loading or self.keeper.is_unloaded
         worker.link = WorkerLink(
             path,
-            on_ready=lambda ready: self._worker_ready(worker, ready),
             on_message=lambda message: self._receive(worker, message),
             on_lost=lambda: self._worker_lost(worker),
             on_failed=lambda: self._failed(name),

@@ -23,33 +23,30 @@ class WorkerLink(asyncio.Protocol):
 
     Args:
         path: path of the worker's socket for clients.
-        on_ready: called on each connection with the worker's `Ready`.
-        on_message: called with every frame after that.
-        on_lost: called when the connection is gone; once for each `on_ready`, never after `drop`.
+        on_message: called with every frame; the first on each connection is the worker's `Ready`.
+        on_lost: called when a connection is gone or could not be made, never after `drop`.
         on_failed: called when the link has ended by an internal error.
     """
 
     def __init__(
         self,
         path: str,
-        on_ready: Callable[[frames.Ready], None],
         on_message: Callable[[frames.Message], None],
         on_lost: Callable[[], None],
         on_failed: Callable[[], None],
     ) -> None:
         self._path = path
-        self._on_ready, self._on_message, self._on_lost = on_ready, on_message, on_lost
+        self._on_message, self._on_lost = on_message, on_lost
         self._transport: asyncio.Transport | None = None
         self._decoder = frames.Decoder()
         self._closed: asyncio.Future[None]  # of the present connection; has the exception that broke it
-        self._is_ready = False
         self.is_ending = False
         self._last_read: asyncio.TimerHandle | None = None
         self.task = watch(self._run(), "link to a worker", on_failed)
 
     def send(self, message: frames.Message) -> None:
         """Write a frame; it is dropped while there is no connection."""
-        if self._transport is not None and self._is_ready:
+        if self._transport is not None:
             self._transport.write(frames.encode(message))
 
     def finish(self) -> None:
@@ -76,15 +73,12 @@ class WorkerLink(asyncio.Protocol):
                 logger.info("the connection to a worker broke: %s", type(error).__name__)
             except Exception as error:
                 logger.error("a link failed: %s at %s", type(error).__name__, stack_of(error))
-            was_ready = self._is_ready
             self._let_go()
-            if was_ready:
-                self._on_lost()
+            self._on_lost()
             if not self.is_ending:
                 await asyncio.sleep(_RETRY_S)
 
     def _let_go(self) -> None:
-        self._is_ready = False
         self._abort()
         self._transport = None
         if self._last_read is not None:
@@ -105,7 +99,7 @@ class WorkerLink(asyncio.Protocol):
             return
         try:
             for message in self._decoder.feed(data):
-                self._take(message)
+                self._on_message(message)
         except Exception as error:
             self.connection_lost(error)
             self._abort()
@@ -113,10 +107,3 @@ class WorkerLink(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if not self._closed.done():
             self._closed.set_exception(error) if error else self._closed.set_result(None)
-
-    def _take(self, message: frames.Message) -> None:
-        if self._is_ready:
-            self._on_message(message)
-        elif isinstance(message, frames.Ready):
-            self._is_ready = True
-            self._on_ready(message)

@@ -38,7 +38,7 @@ class WorkerView:
 
     def send(self, message: frames.Message) -> None:
         """Send a message; dropped while the worker cannot be reached: its requests have been ended already."""
-        if self.link is not None:
+        if self.link is not None and self.ready is not None:
             self.link.send(message)
 
     def note(self, message: frames.Stats | frames.Load | frames.Prefixes, now: float) -> None:
