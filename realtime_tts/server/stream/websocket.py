@@ -115,8 +115,7 @@ class Connection:
             return False
         if not self._socket.writable.is_set() and self._live is not None and self._live.closing is not None:
             # The socket may never take messages again.
-            self._log_close(*self._live.closing)
-            self._close(*self._live.closing)
+            self._follow_close(*self._live.closing)
             return False
         self._write_soon()
         return self._takes_frames
@@ -224,9 +223,7 @@ class Connection:
             while self._write_batch(live) and (live.is_due or live.closing is not None):
                 pass
             if live.closing is not None and self._takes_frames:  # else once the peer has taken the data written before
-                self._over = True
-                self._log_close(*live.closing)
-                self._socket.close(*live.closing)
+                self._follow_close(*live.closing)
         except Exception as error:
             log_crash("socket_crashed", error)
             self._close(INTERNAL_ERROR, InternalError.code)
@@ -271,10 +268,12 @@ class Connection:
         while self._write_batch(self._live):
             pass
 
-    def _log_close(self, code: int, reason: str) -> None:
+    def _follow_close(self, code: int, reason: str) -> None:
+        """Close the socket of a session that is closed."""
         log_event("socket_closed", code=code, reason=reason)
         if reason == "slow_consumer":
             self._gateway.metrics.slow_consumers.inc()
+        self._close(code, reason)
 
     def _close(self, code: int, reason: str) -> None:
         self._over = True
