@@ -171,6 +171,22 @@ async def test_a_connection_that_costs_much_pauses(gateway: GatewayHarness) -> N
         await asyncio.sleep(0)
 
 
+async def test_a_connection_that_pauses_reads_no_more(gateway: GatewayHarness) -> None:
+    """Although the application asks for the body meanwhile."""
+
+    def unparsed_bytes() -> list[int]:
+        halted = gateway.server.config.http_protocol_class.halted  # type: ignore[union-attr]
+        return [len(each.conn.trailing_data[0]) for each in halted]
+
+    async with RawConnection(gateway.url) as connection:
+        connection.send(CHUNKED + chunks(b" " * 20_000))
+        seen: list[int] = []
+        while len(seen) < 50:
+            seen += gateway.call(unparsed_bytes)
+            await asyncio.sleep(0.01)
+    assert max(seen) <= 3 * READ_BYTES
+
+
 def test_a_long_voice_form_is_quick(gateway: GatewayHarness) -> None:
     """Reads of a body in large pieces make no connection pause."""
     with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as http:
