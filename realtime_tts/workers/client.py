@@ -265,7 +265,7 @@ class EngineClient:
         Raises:
             AdapterError and subclasses, EngineLost, Draining.
         """
-        self._ready_workers()
+        self._ready_workers()  # raises an error if there is none
         return await self._adapters.load(message)
 
     def unload_adapter(self, name: str, everywhere: bool = False) -> None:
