@@ -91,7 +91,8 @@ class Admission:
         Raises:
             Draining, EngineLost, Overloaded, TooManySessions, RateLimited
         """
-        slot = self.slots.open(client, resumed)
+        slot = Slot(client, resumed)
+        self.slots.sockets.add(slot)
         try:
             with self.noting_refusals(client):
                 await self._take(slot, replaces)
@@ -102,7 +103,7 @@ class Admission:
             finally:
                 self.num_connections -= 1
         finally:
-            self.slots.close(slot)
+            self.slots.sockets.discard(slot)
 
     async def _take(self, slot: Slot, replaces: bool) -> None:
         if slot.resumed is None or self._availability.state is not GatewayState.DRAINING:
@@ -164,7 +165,7 @@ class Admission:
                     raise too_many
             self.lateness.begin()
             self.slots.owners.add(owner)
-            self.slots.close(slot)
+            self.slots.sockets.discard(slot)
             try:
                 with self._metrics.http_speeches.track_inprogress():
                     yield

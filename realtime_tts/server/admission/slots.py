@@ -153,40 +153,31 @@ class Slots:
 
     Attributes:
         owners: sessions, and speech over plain HTTP.
+        sockets: slots of the sockets without a session; they are counted once they are granted.
     """
 
     def __init__(self) -> None:
         self.owners: set[SlotOwner] = set()
-        self._sockets: set[Slot] = set()
-
-    def open(self, client: Client, resumed: SlotOwner | None) -> Slot:
-        """Return a slot for a new socket. It is counted once it is granted."""
-        slot = Slot(client, resumed)
-        self._sockets.add(slot)
-        return slot
-
-    def close(self, slot: Slot) -> None:
-        """Release the slot of a socket: it has a session now, or is closed. Idempotent."""
-        self._sockets.discard(slot)
+        self.sockets: set[Slot] = set()
 
     @property
     def counts(self) -> SlotCounts:
         counts = SlotCounts()
         for owner in self.owners:
             counts.add_owner(owner)
-        for slot in self._sockets:
+        for slot in self.sockets:
             if slot.grant is Grant.FREE:
                 counts.add_socket(slot.client.tenant, slot.client.token)
         return counts
 
     def may_resume(self, slot: Slot) -> bool:
         """Return whether a socket is the only one that resumes its session, and so needs no slot of its own."""
-        return slot.resumed is not None and sum(other.resumed is slot.resumed for other in self._sockets) == 1
+        return slot.resumed is not None and sum(other.resumed is slot.resumed for other in self.sockets) == 1
 
     def longest_lost(self, slot: Slot) -> SlotOwner | None:
         """Return the lost session of this gateway whose slot a new session takes."""
         by_token, client = slot.grant is Grant.TOKEN_FULL, slot.client
         lost = [owner for owner in self.owners if owner.tenant == client.tenant and owner.lost_at is not None]
         lost = [owner for owner in lost if owner.token == client.token or not by_token]
-        lost = [owner for owner in lost if all(other.resumed is not owner for other in self._sockets)]
+        lost = [owner for owner in lost if all(other.resumed is not owner for other in self.sockets)]
         return min(lost, key=lambda owner: owner.lost_at or 0.0, default=None)

@@ -58,7 +58,7 @@ class Sessions(dict[str, LiveSession]):
             raise refusal
         if slot.grant is not Grant.FREE:
             raise refusal or TooManySessions("this connection was admitted to resume a session only")
-        admission.slots.close(slot)
+        admission.slots.sockets.discard(slot)
         defaults = self._gateway.catalogue.defaults
         permissive = habits.accepts_any_voice and not self._config.voices.strict_ids
         session = Session(
@@ -94,7 +94,7 @@ class Sessions(dict[str, LiveSession]):
         if (live := self.find(message.session_id, slot.client)) is None:
             raise SessionNotFound("unknown session; it may have expired, or the address lacks ?resume=<session id>")
         live.resume(message, sink)
-        self._gateway.admission.slots.close(slot)
+        self._gateway.admission.slots.sockets.discard(slot)
         return live
 
     def idle_timeout_s(self, habits: Habits) -> float:
