@@ -141,11 +141,14 @@ class Slot:
     Attributes:
         resumed: the session that the socket's address names, if this gateway has it.
         grant: None until the request for the slot is answered.
+        go_away: closes the socket, since the server is shutting down and this client has no speech to wait for; None
+            before the socket is open, and after it.
     """
 
     client: Client
     resumed: SlotOwner | None = None
     grant: Grant | None = None
+    go_away: Callable[[], None] | None = None
 
 
 class Slots:

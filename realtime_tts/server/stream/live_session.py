@@ -37,9 +37,6 @@ class MessageSink(Protocol):
     def supersede(self) -> None:
         """Close: another socket has resumed the session."""
 
-    def go_away(self) -> None:
-        """Close: the server is shutting down, and this client has no session yet, whose speech it could wait for."""
-
 
 class _Containment:
     """Context manager: an unexpected exception ends one session only, not the task or timer that called it.

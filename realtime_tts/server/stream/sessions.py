@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import secrets
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from realtime_tts.dialects.base import Habits
@@ -25,25 +23,17 @@ if TYPE_CHECKING:
 
 
 class Sessions(dict[str, LiveSession]):
-    """Sessions by their ids, connected or waiting for their client, and the sockets that have none yet."""
+    """Sessions by their ids, connected or waiting for their client."""
 
     def __init__(self, gateway: Gateway) -> None:
         super().__init__()
         self._gateway, self._config = gateway, gateway.settings.server
-        self._pending: set[MessageSink] = set()
-
-    @contextlib.contextmanager
-    def pending(self, socket: MessageSink) -> Iterator[None]:
-        """Register a socket that has no session yet, so that it is closed if the server shuts down meanwhile."""
-        self._pending.add(socket)
-        try:
-            yield
-        finally:
-            self._pending.discard(socket)
 
     def close_pending(self) -> None:
-        for socket in list(self._pending):
-            socket.go_away()
+        """Close the sockets without a session."""
+        for slot in list(self._gateway.admission.slots.sockets):
+            if slot.go_away is not None:
+                slot.go_away()
 
     def open(self, slot: Slot, habits: Habits) -> LiveSession:
         """Return a new session that is not attached to a socket yet.

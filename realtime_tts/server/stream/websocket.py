@@ -96,6 +96,7 @@ class Connection:
     async def run(self) -> None:
         self._socket.on_writable = self._on_writable
         self._socket.on_failing = self._on_failing
+        self._slot.go_away = self._go_away
         self._socket.write_frames(self._dialect.welcome)
         code = 1006
         try:
@@ -105,6 +106,7 @@ class Connection:
             self._close(INTERNAL_ERROR, InternalError.code)
         finally:
             self._over = True
+            self._slot.go_away = None  # no circle is left
             if self._live is not None:
                 self._live.detach(self, clean=code in _CLEAN_CODES)
 
@@ -124,7 +126,7 @@ class Connection:
         self._live = None
         self._close(POLICY_VIOLATION, "resumed_elsewhere")
 
-    def go_away(self) -> None:
+    def _go_away(self) -> None:
         self._close(GOING_AWAY, "draining")
 
     # ---- reading -------------------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ class Connection:
                 try:
                     await self._take(frame["text"] if frame.get("text") is not None else frame["bytes"])
                 except Draining:  # the frame needed a new session
-                    self.go_away()
+                    self._go_away()
                 except RealtimeTTSError as error:  # the session was refused
                     self._close(TRY_AGAIN_LATER, error.code)
             if time.monotonic() > slice_end:
@@ -153,9 +155,8 @@ class Connection:
     async def _receive_first(self) -> Message:
         """Receive a frame with the idle timeout, which a session would apply otherwise."""
         try:
-            with self._gateway.sessions.pending(self):
-                timeout_s = self._gateway.sessions.idle_timeout_s(self._dialect.habits)
-                return await asyncio.wait_for(self._websocket.receive(), timeout_s)
+            timeout_s = self._gateway.sessions.idle_timeout_s(self._dialect.habits)
+            return await asyncio.wait_for(self._websocket.receive(), timeout_s)
         except TimeoutError:
             self._close(1000, "idle_timeout")
             return {"type": "websocket.disconnect", "code": 1000}
