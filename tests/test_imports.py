@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "workers": {"contract"},
     "model": {"contract"},
     "engine": {"audio.samples", "contract", "model"},
-    "dialects": {"session", "text.characters", "audio", "contract.speech_params"},
+    "dialects": {"session", "audio", "contract.speech_params"},
     "speech": {"session", "contract", "workers", "text", "audio"},
     "api": {"speech", "session", "text.pause_planner", "contract", "workers"},
     "bench": {"contract", "engine", "model"},

@@ -1,35 +1,28 @@
 """Untrusted JSON: a reader that is limited in size and depth, and declared bodies with errors that name the field.
 
-Refused: input that is too large, not UTF-8, not JSON, not an object, or nested too deeply; NaN and infinities (also by
-overflow); integers beyond 20 digits, and beyond 64 bits in an integer field. Tolerated: unknown fields, and repeated
-keys (the last one counts). Lone surrogates become U+FFFD, so that all text can be encoded later.
+Refused: input that is too large, not UTF-8, not JSON, not an object, or nested too deeply; NaN; infinities and integers
+beyond 64 bits in a declared field. Tolerated: unknown fields, and repeated keys (the last one counts). Lone surrogates
+become U+FFFD, so that all text can be encoded later.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, NoReturn, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, from_json
 
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
 from realtime_tts.errors import InvalidMessage, InvalidRequest
-from realtime_tts.text.characters import replace_surrogates
 
-MAX_DEPTH = 8
-MAX_INTEGER_DIGITS = 20
 MAX_NAME_CHARS = 128  # of a field name in an error
 _INTEGER_LIMIT = 2**63  # range of messages between processes, databases and counters
-# An unterminated string matches up to the end: every string matches at the first try, so the scan is linear.
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
-_ONE_KIND = bytes.maketrans(b"{}", b"[]")  # the parser checks that they match
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+# A pair of surrogates, a lone one (the group), or another escape.
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 # By pydantic's error type; the placeholders are filled from the error's context.
 _PROBLEMS = {
     "json_invalid": "is not valid JSON",
@@ -73,16 +66,18 @@ def load_object(frame: str | bytes, max_bytes: int) -> dict[str, object]:
     Raises:
         InvalidMessage: the input is refused, see the top of this file.
     """
-    text = _as_text(frame, max_bytes)
-    if text.count("[") + text.count("{") > MAX_DEPTH and _is_too_deep(text):
-        raise InvalidMessage(f"JSON nested deeper than {MAX_DEPTH} levels")
+    content = frame if isinstance(frame, bytes) else frame.encode(errors="replace")
+    if len(content) > max_bytes:
+        raise InvalidMessage(f"a message has at most {max_bytes} bytes")
+    if b"\\ud" in content or b"\\uD" in content:
+        content = _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], content)
     try:
-        value = json.loads(text, parse_int=_parse_int, parse_float=_parse_float, parse_constant=_refuse_constant)
+        value = from_json(content, allow_inf_nan=False)
     except ValueError as error:
-        raise InvalidMessage("not valid JSON") from error
+        raise InvalidMessage(f"not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidMessage("a message is a JSON object")
-    return _without_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
+    return value
 
 
 def _whole(value: object) -> object:
@@ -167,49 +162,3 @@ def invalid(kind: type[E], error: ErrorDetails, *, skipped: int = 0, prefix: str
     problem = _PROBLEMS.get(error["type"])
     message = f"{subject}: {error['msg']}" if problem is None else f"{subject} {problem.format(**error.get('ctx', {}))}"
     return kind(message, field=field or None)
-
-
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return replace_surrogates(value)
-    if isinstance(value, list):
-        return [_without_surrogates(each) for each in value]
-    if isinstance(value, dict):
-        return {replace_surrogates(name): _without_surrogates(each) for name, each in value.items()}
-    return value
-
-
-def _as_text(frame: str | bytes, max_bytes: int) -> str:
-    is_large = len(frame) * 4 > max_bytes  # a character has at most four bytes
-    if is_large and len(frame if isinstance(frame, bytes) else frame.encode(errors="replace")) > max_bytes:
-        raise InvalidMessage(f"a message has at most {max_bytes} bytes")
-    try:
-        return frame if isinstance(frame, str) else frame.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidMessage("not UTF-8") from error
-
-
-def _is_too_deep(text: str) -> bool:
-    """Return whether brackets outside of strings nest too deeply or do not match: the parser is recursive."""
-    outside = _STRING.sub("", text).encode(errors="replace")
-    brackets = outside.translate(_ONE_KIND, _NO_BRACKETS)
-    for _ in range(MAX_DEPTH):
-        brackets = brackets.replace(b"[]", b"")  # the innermost pairs
-    return bool(brackets)
-
-
-def _parse_int(digits: str) -> int:
-    if len(digits) > MAX_INTEGER_DIGITS:
-        raise InvalidMessage(f"integer of more than {MAX_INTEGER_DIGITS} digits")
-    return int(digits)
-
-
-def _parse_float(digits: str) -> float:
-    value = float(digits)
-    if not math.isfinite(value):
-        raise InvalidMessage("number out of range")
-    return value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise InvalidMessage(f"{name} is not a number")
