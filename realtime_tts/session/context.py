@@ -19,6 +19,7 @@ from realtime_tts.session.messages import (
     Hold,
     SessionEvent,
     SpeechReport,
+    TerminalMessage,
 )
 from realtime_tts.session.resume import Missing
 from realtime_tts.session.sender import ContextSender
@@ -233,8 +234,8 @@ class Context:
         """Drop what is queued and queue the terminal message."""
         self.sender.place_late_words()
         self._frozen = self.heard(now)
-        self._stop(ContextState.CANCELLED)
-        self.sender.add_terminal(ContextCancelled(self.id, 0, *self._frozen, by_client, self.unspoken_text))
+        cancelled = ContextCancelled(self.id, 0, *self._frozen, by_client, self.unspoken_text)
+        self._stop(ContextState.CANCELLED, cancelled)
 
     def hold(self, message: Hold, now: float) -> HeardSpeech:
         """Stop the speech, which `release` continues. Return what is heard until there. No effect if it is held."""
@@ -279,19 +280,17 @@ class Context:
         message, after a gap."""
         audio_ms = self.sender.clock.sent_ms
         num_chars = self.sender.aligner.heard_chars(audio_ms)
-        self._stop(ContextState.FAILED, next_sequence)
-        self.sender.add_terminal(
-            ContextFailed(
-                context_id=self.id,
-                sequence=0,  # numbered when it leaves
-                code=error.code,
-                message=error.message,
-                retryable=error.retryable,
-                audio_ms=audio_ms,
-                spoken_text=self.text.head(num_chars),
-                spoken_chars=num_chars,
-            )
+        failed = ContextFailed(
+            context_id=self.id,
+            sequence=0,  # numbered when it leaves
+            code=error.code,
+            message=error.message,
+            retryable=error.retryable,
+            audio_ms=audio_ms,
+            spoken_text=self.text.head(num_chars),
+            spoken_chars=num_chars,
         )
+        self._stop(ContextState.FAILED, failed, next_sequence)
 
     def finish(self) -> None:
         """Record that `ContextDone` has left."""
@@ -338,14 +337,14 @@ class Context:
         has_ends = missing.first > 0 and is_unwanted and not self.sender.is_empty
         return "lost" if missing.has_gap and not has_ends else "finished"
 
-    def _stop(self, state: ContextState, next_sequence: int | None = None) -> None:
+    def _stop(self, state: ContextState, message: TerminalMessage, next_sequence: int | None = None) -> None:
         if self.state.is_final:
             raise AssertionError(f"context {self.id} ends twice: {self.state.value}, then {state.value}")
         self.state = state
         self.engine.cancel()
         self.text.close()
         self._flushes.clear()
-        self.sender.drop(next_sequence)
+        self.sender.end(message, next_sequence)
 
     def _num_spoken_chars(self) -> int:
         """Number of characters of a context heard to its end: with its last punctuation, without unspoken text after

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from realtime_tts.audio.packets import Packets
 from realtime_tts.session import messages
 from realtime_tts.session.alignment import WordAligner
-from realtime_tts.session.memory import OBJECT_BYTES, PACKET_BYTES, message_bytes, packets_bytes, text_bytes
+from realtime_tts.session.memory import OBJECT_BYTES, PACKET_BYTES, message_bytes, packets_bytes
 from realtime_tts.session.playback import PlaybackClock
 from realtime_tts.session.resume import ResumeBuffer
 from realtime_tts.session.settings import SessionConfig
@@ -23,19 +23,7 @@ BATCH_MS, BATCH_OF_LEAD = 480.0, 0.25
 _EPSILON_MS = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class _FlushMark:
-    flush_id: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _DoneMark:
-    characters: int
-    text_at: float | None  # when the first text came
-    report: messages.SpeechReport
-
-
-_Waiting = Packets | _FlushMark | _DoneMark | messages.ContextMessage
+_Waiting = Packets | messages.ContextMessage
 
 
 class SenderCrash(Exception):
@@ -66,6 +54,7 @@ class ContextSender:
         self._queue: deque[_Waiting] = deque([started])
         self.next_sequence = started.sequence  # number of the next message to leave
         self._next_pts = 0
+        self._text_at: float | None = None  # when the first text came
 
     @property
     def queued_ms(self) -> float:
@@ -98,23 +87,28 @@ class ContextSender:
         self._next_pts = packets.end_samples
 
     def add_flushed(self, flush_id: str | None) -> None:
-        mark = _FlushMark(flush_id)
+        flushed = messages.Flushed(self.context_id, 0, flush_id, self._ms(self._next_pts))
         # A flush may come when all audio is queued but not yet sent. It goes before `ContextDone`, which is last.
-        if self._queue and isinstance(self._queue[-1], _DoneMark):
-            self._queue.insert(len(self._queue) - 1, mark)
+        if self._queue and isinstance(self._queue[-1], messages.ContextDone):
+            self._queue.insert(len(self._queue) - 1, flushed)
         else:
-            self._queue.append(mark)
+            self._queue.append(flushed)
 
     def add_done(self, characters: int, text_at: float | None, report: messages.SpeechReport) -> None:
-        self._queue.append(_DoneMark(characters, text_at, report))
+        self._text_at = text_at
+        audio_ms = self._ms(self._next_pts)
+        self._queue.append(messages.ContextDone(self.context_id, 0, audio_ms, characters, None, report))
         self.limit_hold()
 
     def limit_hold(self) -> None:
         """Limit the position of a hold to the end of the audio, which is complete: a word's end may be an estimate."""
         self.clock.limit_hold(self._ms(self._next_pts))
 
-    def add_terminal(self, message: messages.TerminalMessage) -> None:
-        """Queue the terminal message, after `drop`."""
+    def end(self, message: messages.TerminalMessage, next_sequence: int | None) -> None:
+        """Queue the terminal message, in place of all that waits but the start. `next_sequence` as in `drop`."""
+        self.drop(next_sequence)
+        if self._queue and isinstance(self._queue[-1], messages.ContextDone):
+            self._queue.pop()
         self._queue.append(message)
 
     def resend(self, missing: Sequence[messages.ContextMessage], now: float) -> None:
@@ -148,8 +142,9 @@ class ContextSender:
 
     @property
     def is_unpaced(self) -> bool:
-        """True if the next message is complete and waits for nothing: the start, the end, a message sent again."""
-        return bool(self._queue) and isinstance(self._queue[0], messages.ContextMessage)
+        """True if the next message is the start, or the end of a context that failed or was cancelled."""
+        unpaced = messages.ContextStarted | messages.ContextCancelled | messages.ContextFailed
+        return bool(self._queue) and isinstance(self._queue[0], unpaced)
 
     def pull(self, now: float, max_lead_ms: float, max_bytes: float) -> messages.ContextMessage | None:
         """Return the next message if it may leave now, else None. Audio: all packets that may leave, until soon after
@@ -170,19 +165,13 @@ class ContextSender:
                 self._take_number()
                 return words
             return self._pull_packets(head, num_leaving, now)
-        if isinstance(head, _DoneMark) and (words := self._words_until(math.inf, with_end=True)) is not None:
+        if isinstance(head, messages.ContextDone) and (words := self._words_until(math.inf, with_end=True)) is not None:
             self._take_number()
             return words
         self._queue.popleft()
-        number = self._take_number()
-        if isinstance(head, _FlushMark):
-            return messages.Flushed(self.context_id, number, head.flush_id, self.clock.sent_ms)
-        if isinstance(head, _DoneMark):
-            ttfa_ms = self._ttfa_ms(head.text_at)
-            return messages.ContextDone(
-                self.context_id, number, self.clock.sent_ms, head.characters, ttfa_ms, head.report
-            )
-        return replace(head, sequence=number)
+        if isinstance(head, messages.ContextDone):
+            head = replace(head, ttfa_ms=self._ttfa_ms())
+        return replace(head, sequence=self._take_number())
 
     def place_late_words(self) -> None:
         """Commit words that became known after their audio left; called before the last query of what was heard."""
@@ -235,9 +224,9 @@ class ContextSender:
         self._restarted = self.clock.send(self._ms(packets.end_samples), now) or self._restarted
         return message
 
-    def _ttfa_ms(self, text_at: float | None) -> float | None:
+    def _ttfa_ms(self) -> float | None:
         """Return the time from the first text to the first packet sent, in ms."""
-        first_sent_at = self.clock.started_at
+        first_sent_at, text_at = self.clock.started_at, self._text_at
         return None if first_sent_at is None or text_at is None else (first_sent_at - text_at) * 1000
 
     def _words_until(self, end_ms: float, with_end: bool = False) -> messages.Words | None:
@@ -294,11 +283,7 @@ def _num_within(packets: Packets, num_packets: int, max_bytes: float) -> int:
 
 
 def _waiting_bytes(waiting: _Waiting) -> int:
-    if isinstance(waiting, Packets):
-        return packets_bytes(waiting)
-    if isinstance(waiting, _FlushMark | _DoneMark):
-        return OBJECT_BYTES + (text_bytes(waiting.flush_id) if isinstance(waiting, _FlushMark) else 0)
-    return message_bytes(waiting)
+    return packets_bytes(waiting) if isinstance(waiting, Packets) else message_bytes(waiting)
 
 
 class SessionSender:
