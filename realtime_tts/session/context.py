@@ -220,7 +220,7 @@ class Context:
         self._settle_flushes()
         self.sender.add_done(self.text.num_chars, self._first_text_at, report)
         self.audio_complete = True
-        self.engine.release()
+        self.engine.stop()
 
     @property
     def num_bytes(self) -> int:
@@ -341,7 +341,7 @@ class Context:
         if self.state.is_final:
             raise AssertionError(f"context {self.id} ends twice: {self.state.value}, then {state.value}")
         self.state = state
-        self.engine.cancel()
+        self.engine.stop()
         self.text.close()
         self._flushes.clear()
         self.sender.end(message, next_sequence)

@@ -49,13 +49,11 @@ class EngineSide:
         if self.is_busy:
             self._events.append(messages.EndOfSegments(self._context_id))
 
-    def release(self) -> None:
-        """Report that the context's audio is complete."""
-        self._stop(messages.ReleaseContext(self._context_id))
-
-    def cancel(self) -> None:
-        """Request to stop all work."""
-        self._stop(messages.CancelContext(self._context_id))
+    def stop(self) -> None:
+        """Request to stop all work and to release the context."""
+        if self.is_busy or self.has_draft:
+            self.is_busy = self.has_draft = False
+            self._events.append(messages.StopSpeech(self._context_id))
 
     def set_priority(self, priority: int) -> None:
         if priority != self.priority:
@@ -90,8 +88,3 @@ class EngineSide:
         estimate_ms = reported_ms if was_paused else reported_ms + (now - reported_at) * 1000
         is_wrong = paused != was_paused or abs(position_ms - estimate_ms) > TOLERANCE_MS
         return is_wrong or now - reported_at >= REPORT_AGAIN_S
-
-    def _stop(self, event: messages.ReleaseContext | messages.CancelContext) -> None:
-        if self.is_busy or self.has_draft:
-            self.is_busy = self.has_draft = False
-            self._events.append(event)

@@ -433,14 +433,9 @@ class EndOfSegments(ContextEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class CancelContext(ContextEvent):
-    """Request to stop all work of the context now. This or `ReleaseContext` comes once for each context with a
-    segment or a draft."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseContext(ContextEvent):
-    """The context's audio is complete; state kept for continuity can be released."""
+class StopSpeech(ContextEvent):
+    """Request to stop all work of the context now, if any is left, and to release what is kept for continuity. Comes
+    once for each context with a segment or a draft."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from realtime_tts.dialects.jambonz import JambonzDialect
 from realtime_tts.dialects.livekit import InferenceDialect
 from realtime_tts.errors import InvalidRequest, Overloaded
 from realtime_tts.session.connection import SessionState
-from realtime_tts.session.messages import CancelContext, Crashed, EndOfSegments, ReleaseContext, StartSpeech
+from realtime_tts.session.messages import Crashed, EndOfSegments, StartSpeech, StopSpeech
 
 RAW = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 48_000}  # the driver's packets are 20 ms of that
 TEXTS = st.one_of(st.sampled_from(["", " ", "Hello. ", "Wait", "🙂 \ud800 "]), st.text(max_size=30))
@@ -166,7 +166,7 @@ class Connection:
                 self.engine.setdefault(event.context_id, []).append(event.segment.index)
             elif isinstance(event, EndOfSegments):
                 self.engine[event.context_id].append(-1)
-            elif isinstance(event, CancelContext | ReleaseContext):
+            elif isinstance(event, StopSpeech):
                 self.engine.pop(event.context_id, None)
 
     def _speak(self, key: str) -> None:

@@ -13,7 +13,7 @@ from session_driver import Driver
 
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect
 from realtime_tts.errors import InvalidRequest, Overloaded
-from realtime_tts.session.messages import CancelContext, ReleaseContext, StartSpeech
+from realtime_tts.session.messages import StartSpeech, StopSpeech
 
 NAMES = st.sampled_from(["a", "b", "c", ""])
 TEXTS = st.one_of(st.sampled_from(["", " ", "Hello. ", "Wait", "🙂 \ud800 "]), st.text(max_size=30))
@@ -107,7 +107,7 @@ class Connection:
         for event in events:
             if isinstance(event, StartSpeech):
                 self.engine.setdefault(event.context_id, []).append(event.segment.index)
-            elif isinstance(event, CancelContext | ReleaseContext):
+            elif isinstance(event, StopSpeech):
                 self.engine.pop(event.context_id, None)
             elif type(event).__name__ == "EndOfSegments":
                 self.engine.setdefault(event.context_id, []).append(-1)

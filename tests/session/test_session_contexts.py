@@ -17,7 +17,6 @@ from realtime_tts.session.contexts import MAX_REMEMBERED
 from realtime_tts.session.messages import (
     AudioPackets,
     CancelAcknowledged,
-    CancelContext,
     CancelRequest,
     CloseSession,
     ContextCancelled,
@@ -35,12 +34,12 @@ from realtime_tts.session.messages import (
     PlaybackReport,
     Pong,
     PriorityChanged,
-    ReleaseContext,
     Resume,
     SessionResumed,
     SessionStarted,
     StartSession,
     StartSpeech,
+    StopSpeech,
     Text,
     WarningMessage,
     Words,
@@ -61,7 +60,7 @@ def test_a_whole_context_in_order(driver: Driver) -> None:
     assert [type(e) for e in driver.did if not type(e).__name__.startswith("Playback")] == [
         StartSpeech,
         EndOfSegments,
-        ReleaseContext,
+        StopSpeech,
     ]
 
 
@@ -311,7 +310,7 @@ def test_cancel_drops_what_waits_and_tells_the_engine(driver: Driver) -> None:
     before = len(driver.of(AudioPackets))
     driver.receive(CancelRequest("c"))
     assert isinstance(driver.sent[-1], ContextCancelled)
-    assert driver.done(CancelContext) == [CancelContext("c")]
+    assert driver.done(StopSpeech) == [StopSpeech("c")]
     driver.give("c", 5)
     driver.session.contexts.segment_progress("c", 0, 9000, True, driver.now)
     driver.session.contexts.audio_finished("c", driver.now)
@@ -430,7 +429,7 @@ def test_failure_is_terminal_and_says_where_a_retry_can_begin(driver: Driver) ->
     assert isinstance(failed, ContextFailed)
     assert (failed.code, failed.retryable, failed.audio_ms) == ("engine_lost", True, 1140)
     assert (failed.spoken_text, failed.spoken_chars) == ("One two three", 13)
-    assert driver.done(CancelContext) == [CancelContext("c")]
+    assert driver.done(StopSpeech) == [StopSpeech("c")]
     assert driver.receive(CancelRequest("c"))[0].state == "failed"
 
 
@@ -440,8 +439,7 @@ def test_a_cancel_after_the_audio_is_complete_is_not_sent_to_the_engine(driver: 
     driver.speak("c", 0, 6000)
     driver.finish("c")
     driver.receive(CancelRequest("c"))
-    assert driver.done(ReleaseContext) == [ReleaseContext("c")]
-    assert driver.done(CancelContext) == []
+    assert driver.done(StopSpeech) == [StopSpeech("c")]
     assert len(driver.of(ContextCancelled)) == 1
     assert driver.of(ContextDone) == []
 
@@ -498,7 +496,7 @@ def test_twenty_mistakes_in_a_row_close_the_socket(driver: Driver) -> None:
     sent = driver.drain()
     assert [m.code for m in sent] == ["invalid_message", "too_many_errors", "too_many_errors"]
     assert isinstance(sent[-1], ContextFailed)
-    assert driver.did[-2:] == [CancelContext("c"), CloseSession(1008, "too_many_errors")]
+    assert driver.did[-2:] == [StopSpeech("c"), CloseSession(1008, "too_many_errors")]
     assert driver.receive(Ping()) == []
     assert driver.session.next_deadline() is None
 
@@ -592,7 +590,7 @@ def test_a_client_may_leave_at_once_or_with_nothing_open(make_driver: Callable[.
     busy.say("c", "Hello. ")
     busy.receive(Leave(at_once=True))
     assert [m.by_client for m in busy.of(ContextCancelled)] == [False]
-    assert busy.did[-2:] == [CancelContext("c"), CloseSession(1000, "client_left")]
+    assert busy.did[-2:] == [StopSpeech("c"), CloseSession(1000, "client_left")]
     idle.receive(Leave())
     assert idle.did == [CloseSession(1000, "client_left")]
 
@@ -645,7 +643,7 @@ def test_where_refusals_are_final_a_refused_message_fails_its_context() -> None:
     driver.receive(Text("a", "Hello. "), Text("b", "Yes. "))
     [failed] = driver.receive(Text("a", "there. "))
     assert (type(failed), failed.context_id, failed.code) == (ContextFailed, "a", "text_too_long")
-    assert [event.context_id for event in driver.done(CancelContext)] == ["a"]
+    assert [event.context_id for event in driver.done(StopSpeech)] == ["a"]
     [late] = driver.receive(Text("a", "x"))
     assert (type(late), late.code) == (ErrorMessage, "context_closed")
     assert len(driver.session.contexts.open) == 1

@@ -12,7 +12,6 @@ from realtime_tts.errors import Overloaded
 from realtime_tts.session import messages
 from realtime_tts.session.messages import (
     AudioPackets,
-    CancelContext,
     Commit,
     ContextCancelled,
     ContextDone,
@@ -27,9 +26,9 @@ from realtime_tts.session.messages import (
     Hold,
     PriorityChanged,
     Release,
-    ReleaseContext,
     SpeechReport,
     StartSpeech,
+    StopSpeech,
     Text,
     WarningMessage,
 )
@@ -85,7 +84,7 @@ def test_a_committed_draft_is_spoken_as_any_context(driver: Driver) -> None:
     assert done.report.draft_used
     assert done.characters == len(TEXT) + len(" to say.")
     assert done.ttfa_ms == pytest.approx(50), "from the commit on"
-    assert driver.done(ReleaseContext)
+    assert driver.done(StopSpeech)
 
 
 def test_a_commit_with_another_text_replaces_the_drafts(driver: Driver) -> None:
@@ -162,7 +161,7 @@ def test_a_draft_times_out(make_driver: MakeDriver) -> None:
     assert not driver.of(ContextCancelled)
     driver.wait(0.2)
     assert [cancelled.by_client for cancelled in driver.of(ContextCancelled)] == [False]
-    assert driver.done(CancelContext)
+    assert driver.done(StopSpeech)
     driver.receive(Commit("c"))
     assert errors(driver) == ["context_closed"]
     draft(driver, context_id="d")
@@ -176,7 +175,7 @@ def test_a_dropped_draft_is_cancelled_and_is_no_interruption(driver: Driver) -> 
     driver.receive(messages.CancelRequest("c"))
     (cancelled,) = driver.of(ContextCancelled)
     assert (cancelled.spoken_text, cancelled.by_client) == ("", False)
-    assert len(driver.done(CancelContext)) == 1
+    assert len(driver.done(StopSpeech)) == 1
 
 
 def test_a_draft_has_no_part_in_the_priorities_of_contexts(driver: Driver) -> None:
@@ -206,7 +205,7 @@ def test_a_draft_is_refused_where_a_context_would_be_and_fails_if_its_commit_is_
     driver.receive(Commit("c"))
     (failed,) = driver.of(ContextFailed)
     assert (failed.context_id, failed.code) == ("c", "overloaded")
-    assert driver.done(CancelContext)
+    assert driver.done(StopSpeech)
     assert not driver.done(StartSpeech)
 
 
@@ -263,4 +262,4 @@ def test_a_draft_ends_with_its_session(driver: Driver) -> None:
     draft(driver)
     driver.session.connection_lost(driver.now, clean=True)
     driver.drain()
-    assert driver.done(CancelContext)
+    assert driver.done(StopSpeech)

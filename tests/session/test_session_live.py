@@ -19,7 +19,6 @@ from realtime_tts.errors import EngineLost
 from realtime_tts.session.context import MAX_UNSPOKEN
 from realtime_tts.session.context_text import ContextText
 from realtime_tts.session.messages import (
-    CancelContext,
     CancelRequest,
     ContextCancelled,
     ContextDone,
@@ -33,6 +32,7 @@ from realtime_tts.session.messages import (
     PlaybackReport,
     Resume,
     StartSpeech,
+    StopSpeech,
     Text,
     Words,
 )
@@ -147,7 +147,7 @@ def test_a_cancel_tells_what_was_heard_of_the_open_segment(driver: Driver) -> No
     driver.wait(0.45)  # all of it has been played
     [cancelled] = [m for m in driver.receive(CancelRequest("c")) if isinstance(m, ContextCancelled)]
     assert cancelled.spoken_text == "One two"
-    assert len(driver.done(CancelContext)) == 1
+    assert len(driver.done(StopSpeech)) == 1
     num_events = len(driver.did)
     driver.receive(Text("c", " six seven"))
     driver.wait(5)
@@ -161,7 +161,7 @@ def test_a_failure_while_a_segment_is_open_tells_what_was_sent(driver: Driver) -
     driver.drain()
     [failed] = driver.of(ContextFailed)
     assert (failed.code, failed.audio_ms, failed.spoken_text) == ("engine_lost", 400, "One two")
-    assert len(driver.done(CancelContext)) == 1
+    assert len(driver.done(StopSpeech)) == 1
 
 
 def test_a_word_that_was_known_after_its_audio_had_left_was_heard(driver: Driver) -> None:

@@ -25,7 +25,6 @@ from realtime_tts.errors import EngineLost
 from realtime_tts.session.connection import SessionState
 from realtime_tts.session.messages import (
     AudioPackets,
-    CancelContext,
     CancelRequest,
     ClientMessage,
     CloseSession,
@@ -50,11 +49,11 @@ from realtime_tts.session.messages import (
     PlaybackReport,
     PriorityChanged,
     Release,
-    ReleaseContext,
     Resume,
     ServerMessage,
     SessionResumed,
     StartSpeech,
+    StopSpeech,
     Text,
     WarningMessage,
     Words,
@@ -262,8 +261,7 @@ class SessionMachine(RuleBasedStateMachine):
             | DraftSpeech
             | ExtendSpeech
             | EndOfSegments
-            | CancelContext
-            | ReleaseContext
+            | StopSpeech
             | PlaybackChanged
             | ParkContext
             | PriorityChanged,
@@ -293,7 +291,7 @@ class SessionMachine(RuleBasedStateMachine):
         elif isinstance(event, EndOfSegments):
             assert not speech.is_open
             speech.ended = True
-        elif isinstance(event, CancelContext | ReleaseContext):
+        elif isinstance(event, StopSpeech):
             speech.over = True
 
     def deliver(self) -> None:

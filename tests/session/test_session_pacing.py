@@ -14,7 +14,6 @@ from realtime_tts.errors import InvalidMessage
 from realtime_tts.session.connection import SessionState
 from realtime_tts.session.messages import (
     AudioPackets,
-    CancelContext,
     CancelRequest,
     CloseSession,
     ContextCancelled,
@@ -27,7 +26,7 @@ from realtime_tts.session.messages import (
     Ping,
     PlaybackChanged,
     PlaybackReport,
-    ReleaseContext,
+    StopSpeech,
     Text,
     Words,
 )
@@ -213,7 +212,7 @@ def test_messages_and_audio_keep_a_session_from_being_idle(driver: Driver) -> No
     assert driver.session.state is SessionState.CONNECTED
     driver.wait(51)
     assert isinstance(driver.sent[-1], ContextCancelled)
-    assert driver.did[-2:] == [CancelContext("c"), CloseSession(1000, "idle_timeout")]
+    assert driver.did[-2:] == [StopSpeech("c"), CloseSession(1000, "idle_timeout")]
 
 
 def test_a_socket_that_takes_nothing_parks_the_engine_and_is_closed_after_ten_seconds(driver: Driver) -> None:
@@ -229,7 +228,7 @@ def test_a_socket_that_takes_nothing_parks_the_engine_and_is_closed_after_ten_se
     assert driver.session.state is SessionState.CONNECTED
     driver.wait(0.2)
     assert driver.done(CloseSession) == [CloseSession(1008, "slow_consumer")]
-    assert driver.done(CancelContext) == [CancelContext("c")]
+    assert driver.done(StopSpeech) == [StopSpeech("c")]
     assert driver.session.contexts.num_bytes < 12_000
 
 
@@ -289,8 +288,7 @@ def test_a_clean_close_by_the_client_frees_everything_at_once(driver: Driver) ->
     driver.finish("b")
     driver.session.connection_lost(driver.now, clean=True)
     driver.drain()
-    assert driver.done(CancelContext) == [CancelContext("a")]
-    assert driver.done(ReleaseContext) == [ReleaseContext("b")]
+    assert driver.done(StopSpeech) == [StopSpeech("b"), StopSpeech("a")]
     assert driver.did[-1] == CloseSession(1000, "connection_closed")
 
 

@@ -16,7 +16,6 @@ from realtime_tts.session.memory import PACKET_BYTES, RETAINED_BYTES, message_by
 from realtime_tts.session.messages import (
     AudioPackets,
     CancelAcknowledged,
-    CancelContext,
     CancelRequest,
     CloseSession,
     ContextCancelled,
@@ -34,6 +33,7 @@ from realtime_tts.session.messages import (
     ResumedContext,
     ServerMessage,
     SessionResumed,
+    StopSpeech,
     Text,
     Words,
 )
@@ -134,7 +134,7 @@ def test_a_session_waits_ten_seconds(driver: Driver) -> None:
     driver.wait(9.9)
     assert driver.session.state is SessionState.DISCONNECTED
     driver.wait(0.2)
-    assert driver.did[-2:] == [CancelContext("c"), CloseSession(1001, "resume_window_over")]
+    assert driver.did[-2:] == [StopSpeech("c"), CloseSession(1001, "resume_window_over")]
     assert driver.session.contexts.num_bytes < 12_000
     with pytest.raises(SessionNotFound):
         driver.session.resume(Resume("s1"), driver.now)
@@ -169,7 +169,7 @@ def test_contexts_that_are_not_listed_are_cancelled(driver: Driver) -> None:
     found, again = resume(driver, b=0)
     assert list(found) == ["b"]
     assert [(type(m), m.context_id) for m in again] == [(ContextCancelled, "a")]
-    assert driver.done(CancelContext) == [CancelContext("a")]
+    assert driver.done(StopSpeech) == [StopSpeech("a")]
 
 
 def test_a_context_that_never_arrived_is_unknown_and_can_be_opened(driver: Driver) -> None:
@@ -289,7 +289,7 @@ def test_a_gap_fails_an_open_context(make_driver: Callable[..., Driver]) -> None
     [failed] = again
     assert isinstance(failed, ContextFailed)
     assert (failed.code, failed.retryable, failed.sequence) == ("resume_gap", True, 11)
-    assert driver.done(CancelContext) == [CancelContext("c")]
+    assert driver.done(StopSpeech) == [StopSpeech("c")]
 
 
 def test_a_gap_in_a_finished_context_leaves_its_terminal_message(make_driver: Callable[..., Driver]) -> None:

@@ -269,7 +269,7 @@ class LiveSession:
             self._gateway.admission.charge_added(self._client, event.segment.added_chars)
         if isinstance(event, messages.StartSpeech | messages.DraftSpeech):
             self._start(event, now)
-        elif isinstance(event, messages.CancelContext | messages.ReleaseContext):
+        elif isinstance(event, messages.StopSpeech):
             self._stop(event.context_id)
         elif isinstance(event, messages.CloseSession):
             self.closing = (event.code, event.reason)
