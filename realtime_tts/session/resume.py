@@ -15,10 +15,6 @@ class _Entry(NamedTuple):
     at: float
     num_bytes: int
 
-    @classmethod
-    def of(cls, message: ContextMessage, at: float) -> _Entry:
-        return cls(message, at, RETAINED_BYTES + message_bytes(message))
-
 
 @dataclass(frozen=True, slots=True)
 class Missing:
@@ -58,28 +54,23 @@ class ResumeBuffer:
         self.num_bytes = 0
 
     def add(self, message: ContextMessage, now: float) -> None:
-        entry = _Entry.of(message, now)
+        entry = _Entry(message, now, RETAINED_BYTES + message_bytes(message))
         self._entries.setdefault(message.context_id, deque()).append(entry)
         self.num_bytes += entry.num_bytes
         while (oldest := self._oldest()) is not None and self._entries[oldest][0].at < now - self._retain_s:
             self._drop_first(oldest)
 
     def acknowledge(self, context_id: str, played_samples: float) -> None:
-        """Drop the messages before this playback position (samples at the output rate): they have arrived."""
-        num_over, num_heard = 0, 0  # number of messages dropped whole, and of packets dropped from the next one
-        for index, entry in enumerate(self._entries.get(context_id, ())):
+        """Drop the messages up to the last one whose audio ends before this playback position (samples at the output
+        rate): they have arrived."""
+        num_over = 0
+        for index, entry in enumerate(self._entries.get(context_id, ()), 1):
             if isinstance(entry.message, AudioPackets):
-                packets = entry.message.packets
-                num_heard = packets.num_until(played_samples)
-                if num_heard:
-                    num_over = index
-                if num_heard < len(packets):
+                if entry.message.packets.end_samples > played_samples:
                     break
-                num_over, num_heard = index + 1, 0
+                num_over = index
         for _ in range(num_over):
             self._drop_first(context_id)
-        if num_heard:
-            self._drop_packets(context_id, num_heard)
 
     def drop_from(self, context_id: str, sequence: int) -> None:
         """Drop the context's messages from number `sequence` on."""
@@ -110,11 +101,9 @@ class ResumeBuffer:
 
     def shrink(self, max_bytes: int) -> int:
         """Drop the oldest messages until at most `max_bytes` are kept. Return the number of bytes dropped."""
-        before, excess = self.num_bytes, self.num_bytes - max_bytes
-        while excess > 0 and (oldest := self._oldest()) is not None:
-            first = self._entries[oldest][0]
-            num_packets = len(first.message.packets) if isinstance(first.message, AudioPackets) else 1
-            excess -= self._drop_packets(oldest, -(-num_packets * excess // first.num_bytes))
+        before = self.num_bytes
+        while self.num_bytes > max_bytes and (oldest := self._oldest()) is not None:
+            self._drop_first(oldest)
         return before - self.num_bytes
 
     def _take(self, context_id: str) -> deque[_Entry]:
@@ -125,19 +114,6 @@ class ResumeBuffer:
     def _oldest(self) -> str | None:
         """Return the context whose first kept message was sent before those of all others."""
         return min(self._entries, key=lambda context_id: self._entries[context_id][0].at, default=None)
-
-    def _drop_packets(self, context_id: str, num_packets: int) -> int:
-        """Drop the first `num_packets` packets of the context's first message, or the whole message. Return the number
-        of bytes dropped."""
-        entries = self._entries[context_id]
-        first = entries[0]
-        if not isinstance(first.message, AudioPackets) or num_packets >= len(first.message.packets):
-            self._drop_first(context_id)
-            return first.num_bytes
-        entries[0] = _Entry.of(first.message.between(num_packets), first.at)
-        num_bytes = first.num_bytes - entries[0].num_bytes
-        self.num_bytes -= num_bytes
-        return num_bytes
 
     def _drop_first(self, context_id: str) -> None:
         entries = self._entries[context_id]

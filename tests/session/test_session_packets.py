@@ -186,20 +186,20 @@ def test_what_is_sent_again_is_cut_by_the_lead_too(driver: Driver) -> None:
     assert runs(driver.session.messages_to_send(driver.now)) == [(172, 30)]
 
 
-def test_an_acknowledgement_and_a_shortage_drop_packets_not_patches() -> None:
+def test_an_acknowledgement_and_a_shortage_drop_whole_messages() -> None:
     buffer = ResumeBuffer(30.0)
-    for patch in range(3):
+    for patch in range(4):
         packets = Packets((bytes(100),) * 8, 960 * 8 * patch, 960)
         buffer.add(AudioPackets("c", 1 + 8 * patch, 1, packets), 0.0)
-    message, packet = OBJECT_BYTES + RETAINED_BYTES, PACKET_BYTES + 100
-    assert buffer.num_bytes == 3 * message + 24 * packet
-    buffer.acknowledge("c", 960 * 11.5)
-    assert buffer.num_bytes == 2 * message + 13 * packet
-    buffer.shrink(2 * message + 11 * packet - 1)
-    assert buffer.num_bytes == 2 * message + 10 * packet
-    missing = buffer.take_missing("c", 16, 25)
+    message_bytes = OBJECT_BYTES + RETAINED_BYTES + 8 * (PACKET_BYTES + 100)
+    assert buffer.num_bytes == 4 * message_bytes
+    buffer.acknowledge("c", 960 * 15.5)
+    assert buffer.num_bytes == 3 * message_bytes
+    buffer.shrink(3 * message_bytes - 1)
+    assert buffer.num_bytes == 2 * message_bytes
+    missing = buffer.take_missing("c", 20, 33)
     assert not missing.has_gap
-    assert runs(missing.messages) == [(17, 8)]
+    assert runs(missing.messages) == [(21, 4), (25, 8)]
     assert buffer.num_bytes == 0
 
 

@@ -336,13 +336,16 @@ def test_a_context_that_is_long_over_is_lost(driver: Driver) -> None:
 
 
 def test_what_was_heard_need_not_be_kept(driver: Driver) -> None:
-    speaking(driver)
+    driver.say("c", "One two three. ")
+    driver.receive(Flush("c", "f"))
+    for _ in range(10):
+        driver.give("c", 5)
     before = driver.session.contexts.num_bytes
     driver.receive(PlaybackReport("c", 510))
     assert driver.session.contexts.num_bytes < before - 25 * PACKET_BYTES
     driver.session.connection_lost(driver.now)
-    _, again = resume(driver, c=26)
-    assert [m.sequence for m in again] == list(range(27, 53))
+    _, again = resume(driver, c=28)
+    assert [m.sequence for m in again] == list(range(29, 54))
     assert again[0].packets.pts_samples == 25 * 960
 
 
