@@ -10,7 +10,7 @@ from dataclasses import replace
 from realtime_tts.audio.packets import Packets
 from realtime_tts.session import messages
 from realtime_tts.session.alignment import WordAligner
-from realtime_tts.session.memory import OBJECT_BYTES, PACKET_BYTES, message_bytes, packets_bytes
+from realtime_tts.session.memory import OBJECT_BYTES, message_bytes, packets_bytes
 from realtime_tts.session.playback import PlaybackClock
 from realtime_tts.session.resume import ResumeBuffer
 from realtime_tts.session.settings import SessionConfig
@@ -243,8 +243,8 @@ class ContextSender:
         )
 
     def _num_leaving(self, waiting: Iterable[_Waiting], now: float, max_lead_ms: float, max_bytes: float) -> int:
-        """Number of packets at the head of the queue, all of one length, that may leave; limited to those that end soon
-        after `max_bytes`."""
+        """Number of packets at the head of the queue, all of one length, that may leave. Stops after the entry of the
+        queue with which they exceed `max_bytes`."""
         end_samples, first, num_leaving = 0.0, None, 0
         for packets in waiting:
             if not isinstance(packets, Packets):
@@ -256,11 +256,9 @@ class ContextSender:
             elif packets.packet_samples != first.packet_samples:
                 break
             num_due = packets.num_until(end_samples)
-            max_bytes -= packets_bytes(packets)
-            if max_bytes < 0:
-                return num_leaving + _num_within(packets, num_due, max_bytes + packets_bytes(packets))
             num_leaving += num_due
-            if num_due < len(packets.payloads) or max_bytes == 0:
+            max_bytes -= packets_bytes(packets)
+            if num_due < len(packets.payloads) or max_bytes <= 0:
                 break
         return num_leaving
 
@@ -270,16 +268,6 @@ class ContextSender:
 
     def _ms(self, num_samples: int) -> float:
         return num_samples * 1000 / self._rate_hz
-
-
-def _num_within(packets: Packets, num_packets: int, max_bytes: float) -> int:
-    """Number of the first `num_packets` that begin before `max_bytes`."""
-    num_bytes = 0
-    for place in range(num_packets):
-        if num_bytes >= max_bytes:
-            return place
-        num_bytes += PACKET_BYTES + len(packets.payloads[place])
-    return num_packets
 
 
 def _waiting_bytes(waiting: _Waiting) -> int:

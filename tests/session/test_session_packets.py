@@ -105,15 +105,16 @@ def test_what_a_flush_or_the_end_follows_does_not_wait_for_a_batch(driver: Drive
     assert isinstance(last, Flushed | ContextDone)
 
 
-def test_a_byte_limit_cuts_a_patch(driver: Driver) -> None:
+def test_a_message_ends_with_the_patch_that_exceeds_the_byte_limit(driver: Driver) -> None:
     driver.say("c", "A.")
     driver.drain()
-    driver.session.contexts.audio("c", Packets((bytes(1000),) * 8, 0, 960), driver.now)
+    for patch in range(3):
+        driver.session.contexts.audio("c", Packets((bytes(1000),) * 8, patch * 8 * 960, 960), driver.now)
     words, *none = driver.session.messages_to_send(driver.now, 250)
     assert isinstance(words, Words)
     assert not none
-    assert runs(driver.session.messages_to_send(driver.now, 2000)) == [(2, 2)]
-    assert runs(driver.session.messages_to_send(driver.now)) == [(4, 6)]
+    assert runs(driver.session.messages_to_send(driver.now, 10_000)) == [(2, 16)]
+    assert runs(driver.session.messages_to_send(driver.now)) == [(18, 8)]
 
 
 def test_words_of_a_patch_come_before_it_and_those_of_the_next_do_not(driver: Driver) -> None:
