@@ -18,7 +18,6 @@ MAX_SPANS = 16  # ranges reported at most; the first ones are enough of a text f
 _PENDING_BYTES = 8  # bytes of a character that a planner keeps until its segment ends
 _UNSPEAKABLE = "parts of the text cannot be spoken and are left out"
 _IGNORED = "this markup has no effect; the text in it is spoken"
-_CHUNK_CHARS = 1024  # text may come letter by letter, and each string has an overhead
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +48,16 @@ class ContextText:
     """Text of one context and the planner that reads it.
 
     Attributes:
-        num_chars: number of characters received.
         is_planned: the text has ended, and all of it was planned.
         silent_from: offset of the unspoken text after the last word planned so far.
     """
 
     def __init__(self, planner: Planner) -> None:
-        self.num_chars = 0
         self.is_planned = False
         self.silent_from: int | None = None
         self._planner: Planner | None = planner
-        self._chunks: list[str] = []
+        self._text = ""
         self._marks: deque[_Mark] = deque()
-        self._chunk, self._offset = 0, 0  # position of the next read
         self._num_read = 0
         self._work: Planning | None = None  # the planner's work in progress
         self._work_chars = 0  # work counted when it ends: a stretch of its own if there was none
@@ -75,14 +71,9 @@ class ContextText:
 
     def push(self, text: str, now: float) -> None:
         """Append text; not allowed after `end`."""
-        if not text:
-            return
-        self._last_text_at = now
-        self.num_chars += len(text)
-        if self._chunks and len(self._chunks[-1]) < _CHUNK_CHARS:
-            self._chunks[-1] += text
-        else:
-            self._chunks.append(text)
+        if text:
+            self._last_text_at = now
+            self._text += text
 
     def flush(self, flush_id: str | None) -> None:
         """Have the text pushed so far planned without waiting for more."""
@@ -98,15 +89,20 @@ class ContextText:
         self._marks.clear()
 
     @property
+    def num_chars(self) -> int:
+        """Number of characters received."""
+        return len(self._text)
+
+    @property
     def num_bytes(self) -> int:
         """Approximate memory in use, bytes."""
         num_pending = 0 if self._planner is None else self._num_read - self._planned_end
         marks_bytes = sum(OBJECT_BYTES + text_bytes(mark.flush_id) for mark in self._marks)
-        return sum(map(text_bytes, self._chunks)) + marks_bytes + _PENDING_BYTES * num_pending
+        return text_bytes(self._text) + marks_bytes + _PENDING_BYTES * num_pending
 
     def head(self, num_chars: int) -> str:
         """Return the first `num_chars` characters of the text."""
-        return "".join(self._chunks)[:num_chars]
+        return self._text[:num_chars]
 
     def due_at(self, now: float) -> float | None:
         """Return when `step` has something to do; `now`: at once; None: not before more input."""
@@ -135,7 +131,8 @@ class ContextText:
         """Return the next work of the planner, or None."""
         end = self._marks[0].position if self._marks else self.num_chars
         if self._num_read < end:
-            return planner.pushing(self._read(min(SLICE_CHARS, end - self._num_read)), self._last_text_at)
+            start, self._num_read = self._num_read, min(self._num_read + SLICE_CHARS, end)
+            return planner.pushing(self._text[start : self._num_read], self._last_text_at)
         if self._marks:
             self._reached = self._marks.popleft()
             return planner.ending(now) if self._reached.is_end else planner.flushing(now)
@@ -174,13 +171,3 @@ class ContextText:
                 self.silent_from = span[0]
             if len(self._skipped) < MAX_SPANS:
                 self._skipped.append(span)
-
-    def _read(self, num_chars: int) -> str:
-        """Return the next `num_chars` characters, or as many as their chunk still has."""
-        if self._offset == len(self._chunks[self._chunk]):
-            self._chunk, self._offset = self._chunk + 1, 0
-        chunk = self._chunks[self._chunk]
-        piece = chunk[self._offset : self._offset + num_chars]
-        self._num_read += len(piece)
-        self._offset += len(piece)
-        return piece
