@@ -23,35 +23,14 @@ MAX_NAME_CHARS = 128  # of a field name in an error
 _INTEGER_LIMIT = 2**63  # range of messages between processes, databases and counters
 # A pair of surrogates, a lone one (the group), or another escape.
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
-# By pydantic's error type; the placeholders are filled from the error's context.
+# By pydantic's error type, where its own text names a Python type or is no sentence about the field.
 _PROBLEMS = {
-    "json_invalid": "is not valid JSON",
     "missing": "is missing",
     "extra_forbidden": "is not a field of this request",
-    "string_type": "must be a string",
-    "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
-    "int_type": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_parsing_size": "must be a whole number of fewer digits",
-    "int_from_float": "must be a whole number",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "finite_number": "must be a finite number",
-    "list_type": "must be a list",
     "dict_type": "must be an object",
     "model_type": "must be an object",
-    "greater_than": "must be greater than {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than": "must be less than {lt}",
-    "less_than_equal": "must be at most {le}",
-    "too_long": "has at most {max_length} entries",
-    "too_short": "has at least {min_length} entries",
-    "string_too_long": "has at most {max_length} characters",
-    "string_too_short": "has at least {min_length} characters",
-    "literal_error": "must be {expected}",
-    "enum": "must be {expected}",
 }
+_SUBJECT = re.compile(r"^\w+ should\b")  # of pydantic's texts: "Input should be a valid string"
 
 E = TypeVar("E", bound=InvalidRequest)
 T = TypeVar("T")
@@ -159,6 +138,5 @@ def invalid(kind: type[E], error: ErrorDetails, *, skipped: int = 0, prefix: str
     """Return pydantic's error as a typed one, without the value that was sent; `skipped`: parts of its place."""
     field = prefix + ".".join(str(part)[:MAX_NAME_CHARS] for part in error["loc"][skipped:])
     subject = field or "the body"
-    problem = _PROBLEMS.get(error["type"])
-    message = f"{subject}: {error['msg']}" if problem is None else f"{subject} {problem.format(**error.get('ctx', {}))}"
-    return kind(message, field=field or None)
+    problem = _PROBLEMS.get(error["type"]) or _SUBJECT.sub("must", error["msg"])
+    return kind(f"{subject}{' ' if problem[0].islower() else ': '}{problem}", field=field or None)
