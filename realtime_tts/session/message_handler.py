@@ -101,7 +101,7 @@ class MessageHandler:
     def _on_start(self, message: messages.StartSession) -> None:
         if self._contexts.any_yet:
             raise InvalidMessage("session.start must come before the first context", field="type")
-        self._announce(Choices(message.voice, message.audio, message.params))
+        self._announce(message)
 
     def _announce(self, defaults: Choices) -> None:
         """Set and report the session's defaults. A seed that the client left open differs from context to context."""

@@ -16,19 +16,15 @@ from typing import Literal, NamedTuple
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
 from realtime_tts.contract.speech_params import SpeechParams
-from realtime_tts.session.settings import ContextSettings
+from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.text.planner import Segment
 
 # ---- client → server ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class StartSession:
+class StartSession(Choices):
     """Defaults of later contexts. Optional; refused once a context exists."""
-
-    voice: str | None = None
-    audio: AudioFormat | None = None
-    params: SpeechParams = field(default_factory=SpeechParams)
 
 
 @dataclass(frozen=True, slots=True)
