@@ -202,22 +202,16 @@ class VoiceRegistry:
                 None if ttl_s is None else time.time() + ttl_s,
             )
             async with self._storing:
-                self._check_wanted(key, voice_id)
                 self.check_room(tenant, limit, ttl_s is not None)
                 await self._keep(record, limit)
                 if self._adding.get(key) != voice_id:
-                    await self._on_disk(lambda store: store.remove(voice_id))
-                self._check_wanted(key, voice_id)
+                    raise VoiceNotFound(f"the voice {labels.name!r} was removed while it was being added", field="name")
                 self._know(record)  # no await from here on: it is added altogether or not at all
                 self.on_stored()
                 return record
         finally:
             if self._adding.get(key) == voice_id:
                 del self._adding[key]
-
-    def _check_wanted(self, key: tuple[str, str], voice_id: str) -> None:
-        if self._adding.get(key) != voice_id:
-            raise VoiceNotFound(f"the voice {key[1]!r} was removed while it was being added", field="name")
 
     async def relabel(self, voice_id: str, tenant: str = "", **changes: str | None) -> VoiceRecord:
         """Change labels of an added voice, by their names in `VoiceLabels`; those that are None stay. Speech that uses
@@ -376,8 +370,7 @@ class VoiceRegistry:
 
 
 def _frame(voice_id: str, tenant: str, latents: Latents) -> frames.AddVoice:
-    sizes = (latents.num_reference_patches, latents.num_prompt_patches, latents.patch_size, latents.latent_dim)
-    return frames.AddVoice(voice_id, *sizes, prompt_text=latents.prompt_text, tenant=tenant, payload=latents.payload)
+    return frames.AddVoice(voice_id, tenant=tenant, **dataclasses.asdict(latents))
 
 
 def _new_id() -> str:

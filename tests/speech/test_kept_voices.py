@@ -168,27 +168,6 @@ async def test_cancelled_at_any_await_nothing_is_kept(make_client: MakeClient, o
         assert (registry.added(), other.added(), client._voices) == ([], [], {})
 
 
-async def test_a_voice_removed_while_it_is_kept_is_not_kept(
-    make_client: MakeClient, open_registry: MakeRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = await make_client()
-    registry = open_registry(client)
-    keep = VoiceStore.add
-
-    def keep_and_remove(store: VoiceStore, *added: object) -> None:
-        keep(store, *added)  # type: ignore[arg-type]
-        loop.call_soon_threadsafe(registry.remove, "mine")
-
-    loop = asyncio.get_running_loop()
-    monkeypatch.setattr(VoiceStore, "add", keep_and_remove)
-    with pytest.raises(VoiceNotFound):
-        await registry.add(VoiceLabels("mine"), REFERENCE)
-    monkeypatch.undo()
-    other = open_registry(client)
-    await other.refresh()
-    assert (registry.added(), other.added(), client._voices) == ([], [], {})
-
-
 async def test_a_disk_that_refuses_changes_nothing(
     make_client: MakeClient, open_registry: MakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
