@@ -14,22 +14,26 @@ _MAX_BYTES = 4 * 1024 * 1024
 _KEY_ID = re.compile("[0-9a-f]{12}")
 
 
-def read_lexicon(path: str | Path) -> Lexicon:
-    """Return the lexicon in a file.
+def read_text(path: str | Path, field: str) -> str:
+    """Return the text of a file that a setting names.
 
     Raises:
-        ConfigError: the file cannot be read, is too large, or holds no lexicon.
+        ConfigError: the file cannot be read, is too large, or is not UTF-8.
     """
     try:
-        with open(path, "rb") as file:
+        with Path(path).expanduser().open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
-            raise ConfigError(f"{path}: a lexicon has at most {_MAX_BYTES} bytes", field="lexicon")
-        return parse_lexicon(content.decode())
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8", field="lexicon") from error
-    except OSError as error:
-        raise ConfigError(f"the lexicon cannot be read: {error}", field="lexicon") from error
+            raise ConfigError(f"{path} has more than {_MAX_BYTES} bytes", field=field)
+        return content.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}", field=field) from error
+
+
+def read_lexicon(path: str | Path) -> Lexicon:
+    """Return the lexicon in a file. Raises ConfigError: as `read_text`; or the file holds no lexicon."""
+    try:
+        return parse_lexicon(read_text(path, "lexicon"))
     except BadLexicon as error:
         raise ConfigError(f"{path}: {error.message}", field="lexicon") from error
 

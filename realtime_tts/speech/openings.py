@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import ZERO_SHOT_VOICE
 from realtime_tts.errors import ConfigError
 from realtime_tts.session.settings import Choices
 from realtime_tts.speech.defaults import SpeechDefaults
+from realtime_tts.speech.lexicons import read_text
 
 MAX_OPENINGS = 200  # they are spoken one after the other when a worker starts
-_MAX_BYTES = 1024 * 1024
 _PIECE = re.compile(r"\s*\S+")  # as a language model writes words
 
 
@@ -20,17 +19,12 @@ def read_openings(path: str) -> list[str]:
     """Return the lines of a file of openings, without blank ones and those that begin with ``#``.
 
     Raises:
-        ConfigError: the file cannot be read, is too large, or has too many lines.
+        ConfigError: as `read_text`; or the file has too many lines.
     """
-    try:
-        with Path(path).expanduser().open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
-        lines = [line.strip() for line in content.decode().splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the openings cannot be read: {error}", field="openings") from error
+    lines = [line.strip() for line in read_text(path, "openings").splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
-    if len(content) > _MAX_BYTES or len(lines) > MAX_OPENINGS:
-        raise ConfigError(f"{path}: at most {MAX_OPENINGS} openings and {_MAX_BYTES} bytes", field="openings")
+    if len(lines) > MAX_OPENINGS:
+        raise ConfigError(f"{path}: at most {MAX_OPENINGS} openings, got {len(lines)}", field="openings")
     return lines
 
 

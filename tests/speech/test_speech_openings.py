@@ -29,7 +29,7 @@ def test_blank_lines_and_comments_are_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [(b"\xff", "cannot be read"), (b"Yes.\n" * (MAX_OPENINGS + 1), "at most"), (b"#" * (1 << 21), "at most")],
+    [(b"\xff", "cannot be read"), (b"Yes.\n" * (MAX_OPENINGS + 1), "at most"), (b"#" * (1 << 23), "more than")],
     ids=["not text", "too many", "too large"],
 )
 def test_a_file_that_is_no_list_is_an_error_of_the_setting(tmp_path: Path, content: bytes, problem: str) -> None:
