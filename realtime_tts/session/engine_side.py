@@ -79,7 +79,7 @@ class EngineSide:
 
     def _tell_parked(self) -> None:
         if self.is_busy:
-            self._events.append(messages.ParkContext(self._context_id))
+            self._events.append(messages.PlaybackChanged(self._context_id, messages.NOTHING_PLAYED_MS, paused=True))
 
     def _is_off(self, position_ms: float, paused: bool, now: float) -> bool:
         if self._reported is None:

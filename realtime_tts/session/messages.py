@@ -390,6 +390,8 @@ ServerMessage = SessionMessage | ContextMessage
 
 # ---- session → the engine and the owner of the socket ------------------------------------------------------------
 
+NOTHING_PLAYED_MS = -1e9
+
 
 @dataclass(frozen=True, slots=True)
 class ContextEvent:
@@ -436,15 +438,11 @@ class StopSpeech(ContextEvent):
 
 @dataclass(frozen=True, slots=True)
 class PlaybackChanged(ContextEvent):
-    """Correction of a context's playback position; from `played_ms` it advances in real time unless `paused`."""
+    """Correction of a context's playback position; from `played_ms` it advances in real time unless `paused`. A pause
+    at `NOTHING_PLAYED_MS` stops generation, whatever the lead, until the next correction."""
 
     played_ms: float
     paused: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ParkContext(ContextEvent):
-    """Request to generate no more audio of the context, whatever its lead, until the next `PlaybackChanged`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,8 @@ class Session:
             return
         self._connection.lose()
         self._sender.lose_connection()
-        self.contexts.report_all()
+        for context in self.contexts.open.values():
+            context.engine.park()
 
     def resume(self, message: messages.Resume, now: float) -> None:
         """Continue this session on a new connection. A connection that still seems to live is replaced.

@@ -29,8 +29,6 @@ from realtime_tts.workers.client import EngineClient, RequestStream
 # The engine holds the segment that it speaks and the next one, which is enough to join them without a gap. A long
 # text handed over whole would stand in its queue and look like load.
 MAX_SUBMITTED = 2
-# A playback position so far behind that the engine makes no more audio, whatever lead it allows.
-NOTHING_PLAYED_MS = -1e9
 _Stream = RequestStream | AsyncIterator[frames.Message]
 SAMPLE_BYTES = {"s16le": 2, "f32le": 4}
 
@@ -200,12 +198,6 @@ class Speaker:
             self._silent_ms += end_ms - start_ms
         under_way_ms = max(0.0, played_ms - self._silences[0][0]) if self._silences else 0.0
         self._engine.playback(self._context_id, played_ms - self._silent_ms - under_way_ms, paused)
-
-    def park(self) -> None:
-        """Stop generating at once, but keep the state to continue. `playback` ends it."""
-        if self._pace is not None:
-            self._pace.listening(paused=True)
-        self._engine.playback(self._context_id, NOTHING_PLAYED_MS, paused=True)
 
     def set_priority(self, priority: int) -> None:
         self._engine.set_priority(self._context_id, priority)

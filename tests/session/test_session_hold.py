@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from session_driver import Driver
+from session_driver import PARKED, Driver
 
 from realtime_tts.errors import EngineLost
 from realtime_tts.session.alignment import MAX_REPEATED_MS
@@ -22,7 +22,6 @@ from realtime_tts.session.messages import (
     End,
     ErrorMessage,
     Hold,
-    ParkContext,
     PlaybackChanged,
     PlaybackReport,
     Release,
@@ -76,12 +75,11 @@ def test_nothing_is_sent_or_made_while_it_is_held(make_driver: Callable[..., Dri
     speaking(driver, (SENTENCE + " ") * 3)
     driver.did.clear()
     driver.receive(Hold("c"))
-    assert driver.done(ParkContext) == [ParkContext("c")]
     driver.receive(PlaybackReport("c", 600), PlaybackReport("c", 700))
     assert driver.wait(20) == []
-    assert not driver.done(PlaybackChanged)
+    assert driver.done(PlaybackChanged) == [PARKED]
     driver.receive(Release("c"))
-    assert [event.paused for event in driver.done(PlaybackChanged)] == [False]
+    assert [event.paused for event in driver.done(PlaybackChanged)] == [True, False]
     driver.wait(60)
     assert driver.sent_ms("c") == 20 * (98 + 100 + 100)
 
@@ -90,7 +88,8 @@ def test_text_that_comes_meanwhile_does_not_wake_the_engine(driver: Driver) -> N
     driver.receive(Text("c", "Well."), Hold("c"))
     driver.did.clear()
     driver.receive(Text("c", " And this."))
-    assert [type(event) for event in driver.did] == [StartSpeech, ParkContext]
+    assert [type(event) for event in driver.did] == [StartSpeech, PlaybackChanged]
+    assert driver.did[-1] == PARKED
 
 
 def test_a_context_is_held_and_released_before_it_has_anything_to_say(driver: Driver) -> None:
@@ -236,9 +235,9 @@ def test_the_rest_of_a_word_is_made_and_sent(driver: Driver) -> None:
     driver.receive(Hold("c", played_ms=100))
     assert held(driver).played_ms == word.end_ms
     assert held(driver).spoken_text == "Incredible"
-    assert not driver.done(ParkContext)
+    assert PARKED not in driver.did
     driver.give("c", 40)
-    assert driver.done(ParkContext) == [ParkContext("c")]
+    assert driver.did.count(PARKED) == 1
     assert word.end_ms <= driver.sent_ms("c") <= word.end_ms + 40
     driver.receive(CancelRequest("c"))
     assert driver.of(ContextCancelled)[-1].spoken_text == "Incredible"
@@ -263,7 +262,7 @@ def test_the_rest_of_a_word_is_made_for_a_listener_that_had_paused(driver: Drive
     driver.receive(Hold("c", played_ms=100))
     assert driver.done(PlaybackChanged)[-1] == PlaybackChanged("c", word.end_ms, False)
     driver.give("c", 40)
-    assert isinstance(driver.did[-1], ParkContext)
+    assert driver.did[-1] == PARKED
 
 
 def test_the_rest_of_a_word_is_made_after_a_lost_connection(driver: Driver) -> None:
@@ -340,9 +339,8 @@ class PacedEngine:
     def learn(self) -> None:
         for event in self.driver.did[self.num_told :]:
             if isinstance(event, PlaybackChanged):
-                self.is_parked, self.is_paused = False, event.paused
+                self.is_parked, self.is_paused = event == PARKED, event.paused
                 self.known_ms = min(event.played_ms, self.made_ms)
-            self.is_parked = self.is_parked or isinstance(event, ParkContext)
         self.num_told = len(self.driver.did)
 
     def tick(self) -> None:

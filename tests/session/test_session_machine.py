@@ -43,7 +43,6 @@ from realtime_tts.session.messages import (
     Flushed,
     Hold,
     Leave,
-    ParkContext,
     Ping,
     PlaybackChanged,
     PlaybackReport,
@@ -257,14 +256,7 @@ class SessionMachine(RuleBasedStateMachine):
             return
         assert isinstance(
             event,
-            StartSpeech
-            | DraftSpeech
-            | ExtendSpeech
-            | EndOfSegments
-            | StopSpeech
-            | PlaybackChanged
-            | ParkContext
-            | PriorityChanged,
+            StartSpeech | DraftSpeech | ExtendSpeech | EndOfSegments | StopSpeech | PlaybackChanged | PriorityChanged,
         )
         if isinstance(event, DraftSpeech):
             assert event.segment.final

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
-from session_driver import Driver
+from session_driver import PARKED, Driver
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
@@ -23,7 +23,6 @@ from realtime_tts.session.messages import (
     End,
     ErrorMessage,
     Flush,
-    ParkContext,
     Ping,
     PlaybackChanged,
     PlaybackReport,
@@ -160,7 +159,7 @@ def test_a_blocked_socket_parks_the_engine_when_a_quarter_of_its_memory_is_used(
     driver.say("c", "One.")
     driver.give("c", 10)
     driver.session.writable(False, driver.now)
-    while not driver.done(ParkContext):
+    while PARKED not in driver.did:
         driver.give("c", 8)
         driver.session.contexts.segment_progress("c", 0, driver.now, False, driver.now)
         driver.drain()
@@ -168,7 +167,7 @@ def test_a_blocked_socket_parks_the_engine_when_a_quarter_of_its_memory_is_used(
     driver.give("c", 8)
     driver.session.contexts.segment_progress("c", 0, driver.now, False, driver.now)
     driver.drain()
-    assert driver.done(ParkContext) == [ParkContext("c")]
+    assert driver.did.count(PARKED) == 1
     driver.session.writable(True, driver.now)
     driver.drain()
     assert driver.done(PlaybackChanged)[-1].context_id == "c"

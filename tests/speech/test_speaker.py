@@ -14,6 +14,7 @@ from context_settings import context_settings
 from fake_worker import fake_worker_command
 
 from realtime_tts.errors import Draining, EngineLost, NumericalError, VoiceNotFound
+from realtime_tts.session.messages import NOTHING_PLAYED_MS
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextSource, speak_text
@@ -151,7 +152,7 @@ async def test_a_lost_engine_is_told_by_add_or_by_the_iteration() -> None:
 async def test_a_parked_context_makes_nothing_until_it_is_heard_again(engine: EngineClient) -> None:
     speaker = speaker_of(engine, "[never]")
     await anext(speaker)
-    speaker.park()
+    speaker.playback(NOTHING_PLAYED_MS, paused=True)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(collect(speaker), 0.5)  # what was on its way, and nothing after it
     speaker.playback(1e6, paused=False)

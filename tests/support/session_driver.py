@@ -11,12 +11,13 @@ from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
 from realtime_tts.contract.speech_params import SpeechParams, with_defaults
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError, VoiceNotFound
-from realtime_tts.session.messages import AudioPackets, ServerMessage, Text
+from realtime_tts.session.messages import NOTHING_PLAYED_MS, AudioPackets, PlaybackChanged, ServerMessage, Text
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig
 
 MS_PER_CHAR = 50
 FRAME_MS = 20
+PARKED = PlaybackChanged("c", NOTHING_PLAYED_MS, paused=True)
 
 
 @dataclass(frozen=True)

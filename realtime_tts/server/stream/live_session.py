@@ -142,8 +142,6 @@ class LiveSession:
             self._sink = None
             with self._input() as now:
                 self.session.connection_lost(now, clean=clean)
-            for speech in self._speeches.values():
-                speech.speaker.park()
             if self._over:
                 self._account.abandoned()
 
@@ -282,8 +280,6 @@ class LiveSession:
                 speech.speaker.extend(event.segment)
             elif isinstance(event, messages.PlaybackChanged):
                 speech.speaker.playback(event.played_ms, event.paused)
-            elif isinstance(event, messages.ParkContext):
-                speech.speaker.park()
             elif isinstance(event, messages.PriorityChanged):
                 speech.speaker.set_priority(event.priority)
 
