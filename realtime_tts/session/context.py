@@ -292,10 +292,6 @@ class Context:
         )
         self._stop(ContextState.FAILED, failed, next_sequence)
 
-    def finish(self) -> None:
-        """Record that `ContextDone` has left."""
-        self.state = ContextState.DONE
-
     def heard(self, now: float) -> HeardSpeech:
         """Return what the listener has heard by now, or had heard when the context was cancelled."""
         if self._frozen is not None:

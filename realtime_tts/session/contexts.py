@@ -35,6 +35,10 @@ class Contexts:
 
     Takes the engine's audio. Reports each change of a context to the client, through `sender`, and to the engine, as
     an event appended to `events`.
+
+    Attributes:
+        ended: done, cancelled or failed by the id of a context that is over, until it is forgotten.
+        last_number: number of the newest context. They count from 1 and are never reused.
     """
 
     def __init__(
@@ -47,8 +51,8 @@ class Contexts:
     ) -> None:
         self.open: dict[str, Context] = {}
         self.finished: dict[str, Context] = {}
-        self._ended: OrderedDict[str, str] = OrderedDict()
-        self._last_number = 0  # numbers count from 1 and are never reused
+        self.ended: OrderedDict[str, str] = OrderedDict()
+        self.last_number = 0
         self._config, self._connection, self._sender, self._memory = config, connection, sender, memory
         self._events = events
 
@@ -56,11 +60,11 @@ class Contexts:
 
     def add(self, context_id: str, settings: ContextSettings, planner: Planner, *, is_draft: bool) -> Context:
         """Open a context."""
-        self._last_number += 1
+        self.last_number += 1
         started = messages.ContextStarted(
             context_id=context_id,
             sequence=0,
-            number=self._last_number,
+            number=self.last_number,
             voice=settings.voice,
             seed=settings.params["seed"],
             audio=settings.audio,
@@ -72,10 +76,6 @@ class Contexts:
         self.rank()
         self._memory.add_unknown()
         return context
-
-    @property
-    def any_yet(self) -> bool:
-        return self._last_number > 0
 
     def get(self, context_id: str) -> Context | None:
         """Return an open or a recently finished context."""
@@ -94,12 +94,8 @@ class Contexts:
 
     def check_unused(self, context_id: str) -> None:
         """Raise ContextClosed if a context with this id is over."""
-        if (state := self._ended.get(context_id)) is not None:
+        if (state := self.ended.get(context_id)) is not None:
             raise ContextClosed(f"the context is {state}", field="context_id")
-
-    def ended_as(self, context_id: str) -> str | None:
-        """Return done, cancelled or failed; None for an id that is open, unused or forgotten."""
-        return self._ended.get(context_id)
 
     def charged_chars(self, message: messages.Text | messages.Commit) -> int:
         """Return the number of characters that a message adds to what is spoken: none for the text of a draft, which
@@ -114,7 +110,7 @@ class Contexts:
 
     def refuse(self, context_id: str) -> None:
         """Record that no context was opened under this id; the rest of its text must not open it either."""
-        if context_id not in self._ended:
+        if context_id not in self.ended:
             self._remember(context_id, ContextState.FAILED)
 
     def drop_finished(self, num_kept: int) -> None:
@@ -127,7 +123,7 @@ class Contexts:
     @property
     def num_bytes(self) -> int:
         """Approximate memory that the client occupies, in bytes, with all that waits for it or was sent."""
-        ids_bytes = sum(ID_BYTES + text_bytes(context_id) for context_id in self._ended)
+        ids_bytes = sum(ID_BYTES + text_bytes(context_id) for context_id in self.ended)
         contexts_bytes = sum(c.num_bytes for c in (*self.open.values(), *self.finished.values()))
         return ids_bytes + contexts_bytes + self._sender.num_bytes
 
@@ -151,9 +147,9 @@ class Contexts:
             context.engine.set_priority(min(rank, 1))
 
     def _remember(self, context_id: str, state: ContextState) -> None:
-        self._ended[context_id] = state.value
-        while len(self._ended) > MAX_REMEMBERED:
-            self._ended.popitem(last=False)
+        self.ended[context_id] = state.value
+        while len(self.ended) > MAX_REMEMBERED:
+            self.ended.popitem(last=False)
 
     # ---- from the engine; ignored once the context is over ---------------------------------------------------------
 
@@ -308,14 +304,14 @@ class Contexts:
         self._memory.add(RETAINED_BYTES + 2 * message_bytes(message))
         if isinstance(message, messages.ContextDone) and message.context_id in self.open:
             context = self.open[message.context_id]
-            context.finish()
+            context.state = ContextState.DONE
             self._retire(context)
 
     def resume(self, context_id: str, last_sequence: int) -> messages.ResumedContext:
         """Queue again what a reconnected client lacks after this number."""
         context = self.get(context_id)
         if context is None:
-            return messages.ResumedContext(context_id, "lost" if context_id in self._ended else "unknown")
+            return messages.ResumedContext(context_id, "lost" if context_id in self.ended else "unknown")
         missing = self._sender.retained.take_missing(context_id, last_sequence, context.sender.next_sequence)
         if missing.has_gap and not context.state.is_final:
             gap = ResumeGap("messages that the client lacks are no longer kept")

@@ -99,7 +99,7 @@ class MessageHandler:
     # ---- opening -------------------------------------------------------------------------------------------------
 
     def _on_start(self, message: messages.StartSession) -> None:
-        if self._contexts.any_yet:
+        if self._contexts.last_number:
             raise InvalidMessage("session.start must come before the first context", field="type")
         self._announce(message)
 
@@ -161,7 +161,7 @@ class MessageHandler:
         if context_id is None:
             self._sender.post(messages.CancelAcknowledged(None, "all"))
         elif not targets and not over:
-            self._sender.post(messages.CancelAcknowledged(context_id, self._contexts.ended_as(context_id) or "unknown"))
+            self._sender.post(messages.CancelAcknowledged(context_id, self._contexts.ended.get(context_id, "unknown")))
 
     def _on_hold(self, message: messages.Hold) -> None:
         if message.played_ms is not None:

@@ -88,12 +88,9 @@ class ResumeBuffer:
             next_sequence: number of the context's next new message.
         """
         first = max(-1, min(last_sequence, next_sequence - 1)) + 1
-        entries = self._take(context_id)
+        entries = self.forget(context_id)
         messages = [rest for entry in entries if (rest := _after(entry.message, first - 1)) is not None]
         return Missing(first, messages, first < (messages[0].sequence if messages else next_sequence))
-
-    def forget(self, context_id: str) -> None:
-        self._take(context_id)
 
     def clear(self) -> None:
         self._entries.clear()
@@ -106,7 +103,8 @@ class ResumeBuffer:
             self._drop_first(oldest)
         return before - self.num_bytes
 
-    def _take(self, context_id: str) -> deque[_Entry]:
+    def forget(self, context_id: str) -> deque[_Entry]:
+        """Remove the context and return what was kept of it."""
         entries = self._entries.pop(context_id, deque())
         self.num_bytes -= sum(entry.num_bytes for entry in entries)
         return entries

@@ -279,46 +279,37 @@ class SessionSender:
 
     Messages of the session go first, in order; then contexts. A sender among the messages stands for its numbered
     messages (its start, its end), so that these keep their place in the order.
+
+    Attributes:
+        waiting: messages that are not paced, and senders that stand for theirs, in order.
+        retained: messages that were sent and may be sent again.
     """
 
     def __init__(self, config: SessionConfig) -> None:
         self.retained = ResumeBuffer(config.retain_s)
         self._max_lead_ms = config.max_lead_s * 1000
         self._retains = config.resume_window_s > 0
-        self._waiting: deque[messages.SessionMessage | ContextSender] = deque()
+        self.waiting: deque[messages.SessionMessage | ContextSender] = deque()
 
     def post(self, item: messages.SessionMessage | ContextSender) -> None:
-        self._waiting.append(item)
+        self.waiting.append(item)
 
     @property
     def num_bytes(self) -> int:
         """Approximate memory in use, bytes; messages of contexts are counted by the contexts."""
         waiting_bytes = sum(
-            OBJECT_BYTES if isinstance(item, ContextSender) else message_bytes(item) for item in self._waiting
+            OBJECT_BYTES if isinstance(item, ContextSender) else message_bytes(item) for item in self.waiting
         )
         return waiting_bytes + self.retained.num_bytes
-
-    @property
-    def has_waiting(self) -> bool:
-        """True if messages wait that are not paced."""
-        return bool(self._waiting)
-
-    def lose_connection(self) -> None:
-        """Drop answers to the lost connection. Messages of contexts are kept."""
-        self._waiting.clear()
 
     def retain_no_more(self) -> None:
         """Stop keeping sent messages: the session cannot be resumed any more."""
         self._retains = False
         self.retained.clear()
 
-    def reconnect(self, message: messages.SessionResumed) -> None:
-        """Queue this message before all others."""
-        self._waiting.appendleft(message)
-
     def next_send_at(self, senders: Sequence[ContextSender], now: float) -> float | None:
         """Return when `take` has something again; `now` or earlier: at once."""
-        if self._waiting:
+        if self.waiting:
             return now
         due: float | None = None
         for sender in senders:
@@ -334,8 +325,8 @@ class SessionSender:
             SenderCrash: of one sender; the others are as before.
         """
         num_bytes = 0
-        while self._waiting and num_bytes < max_bytes:
-            item = self._waiting.popleft()
+        while self.waiting and num_bytes < max_bytes:
+            item = self.waiting.popleft()
             if not isinstance(item, ContextSender):
                 num_bytes += message_bytes(item)
                 yield item

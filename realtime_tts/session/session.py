@@ -240,7 +240,7 @@ class Session:
             self._close(CONNECTION_CLOSED)
             return
         self._connection.lose()
-        self._sender.lose_connection()
+        self._sender.waiting.clear()  # answers to the lost connection; messages of contexts are kept
         for context in self.contexts.open.values():
             context.engine.park()
 
@@ -257,7 +257,7 @@ class Session:
         for context in [c for c in self.contexts.open.values() if c.id not in message.contexts]:
             self.contexts.cancel(context)
         found = [self.contexts.resume(context_id, last) for context_id, last in message.contexts.items()]
-        self._sender.reconnect(messages.SessionResumed(self.session_id, tuple(found)))
+        self._sender.waiting.appendleft(messages.SessionResumed(self.session_id, tuple(found)))
         self.contexts.report_all()
         self._memory.add_unknown()
 
@@ -276,7 +276,7 @@ class Session:
         self._close(Close(code, reason, error))
 
     def _close_if_done(self) -> None:
-        if self._connection.closes_as is None or self.contexts.open or self._sender.has_waiting:
+        if self._connection.closes_as is None or self.contexts.open or self._sender.waiting:
             return
         # A reconnected client may still lack the end of a finished context.
         if self.state is not SessionState.CONNECTED or not self.contexts.has_late:

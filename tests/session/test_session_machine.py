@@ -357,7 +357,7 @@ class SessionMachine(RuleBasedStateMachine):
         name = self.name(pick)
         context = self.session.contexts.open.get(name)
         fits = context is None or (not context.ended and context.text.num_chars + len(text) <= CONFIG.max_text_chars)
-        used = self.session.contexts.ended_as(name) is not None
+        used = name in self.session.contexts.ended
         if not used and fits and (context or len(self.session.contexts.open) < CONFIG.max_contexts):
             self.client.setdefault(name, Heard(is_live=mode == "live")).text += text
         self.say(Text(name, text, params=SpeechParams(mode=mode)))
@@ -366,7 +366,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(text=TEXTS, mode=st.sampled_from(MODES))
     def begin_draft(self, text: str, mode: str) -> None:
         name = self.name(0)
-        used = self.session.contexts.ended_as(name) is not None
+        used = name in self.session.contexts.ended
         if not used and len(self.session.contexts.open) < CONFIG.max_contexts:
             self.client[name] = Heard(text, is_live=mode == "live", is_draft=True)
         self.say(Text(name, text, params=SpeechParams(mode=mode), draft=True))
