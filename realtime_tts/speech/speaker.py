@@ -167,15 +167,10 @@ class Speaker:
         return self._settings.voice
 
     @property
-    def is_busy(self) -> bool:
-        """True if the engine has a segment of this context."""
-        return self._num_requests > 0
-
-    @property
     def num_streams(self) -> int:
         """Number of real-time streams that this context counts as while the engine has a segment of it: more than one
         with a higher speed or more flow steps than usual."""
-        return max(1, round(self._speed_of(self._submitted[0][0]) * self._work)) if self.is_busy else 0
+        return max(1, round(self._speed_of(self._submitted[0][0]) * self._work)) if self._num_requests else 0
 
     @property
     def _num_requests(self) -> int:
@@ -237,7 +232,10 @@ class Speaker:
             if isinstance(message, frames.Audio) and message.text_position is not None:
                 made_ms = 1000 * self._num_made / self.sample_rate_hz
                 self._reached = (made_ms - self._text_lag_ms) / speed, message.text_position
-            if pcm := self._cut(pcm):
+            if self._bytes_left is not None:
+                pcm = pcm[: self._bytes_left]
+                self._bytes_left -= len(pcm)
+            if pcm:
                 return self._piece(pcm, done=False)
         raise StopAsyncIteration
 
@@ -300,12 +298,6 @@ class Speaker:
             return None
         # Some of the first one may be left out.
         return max(1, math.ceil(self._max_samples * speed / self._patch_samples)) + self._leaves_onset_out
-
-    def _cut(self, pcm: bytes) -> bytes:
-        if self._bytes_left is not None:
-            pcm = pcm[: self._bytes_left]
-            self._bytes_left -= len(pcm)
-        return pcm
 
     def _submit(self) -> None:
         while self._waiting and self._num_requests < self._max_submitted:

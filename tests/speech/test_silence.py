@@ -83,7 +83,7 @@ async def test_the_next_segments_are_made_while_it_is_silent(
     speaker = speaker_of(engine, *segments, paced=False)
     assert [request.request_id for request in asked] == ["context/0", "context/9"]
     assert [piece.segment.index async for piece in speaker if piece.done] == list(range(11))
-    assert not speaker.is_busy
+    assert not speaker.num_streams
     speaker.close()
 
 

@@ -87,14 +87,14 @@ async def test_only_a_few_segments_are_at_the_engine_at_one_time(engine: EngineC
     async for _ in speaker:
         assert engine.num_requests <= 3
     speaker.close()
-    assert not speaker.is_busy
+    assert not speaker.num_streams
 
 
 async def test_closing_ends_a_wait_for_audio_at_once(engine: EngineClient) -> None:
     speaker = speaker_of(engine, "[stall]", "four")
     reading = asyncio.create_task(collect(speaker))
     await asyncio.sleep(0.01)
-    assert speaker.is_busy
+    assert speaker.num_streams
     speaker.close()
     assert await asyncio.wait_for(reading, 20) == []
     assert [piece async for piece in speaker] == []
@@ -109,7 +109,7 @@ async def test_closing_ends_a_wait_for_a_segment(engine: EngineClient) -> None:
     speaker.close()
     speaker.add(segment(0, "four"))
     assert await asyncio.wait_for(reading, 20) == []
-    assert not speaker.is_busy
+    assert not speaker.num_streams
 
 
 async def test_what_was_made_but_not_read_is_not_heard_after_a_close(engine: EngineClient) -> None:
