@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
+from realtime_tts.dialects.elevenlabs.characters import CharacterTimes, TimedCharacter
 from realtime_tts.session.messages import TimedWord
 
 
@@ -28,10 +28,11 @@ def spoken_texts(draw: st.DrawFn) -> tuple[str, list[TimedWord], list[int], list
     return text, words, text_cuts, word_cuts, cursor_ms + draw(st.floats(-50, 400))
 
 
-def placed(spoken: tuple[str, list[TimedWord], list[int], list[int], float]) -> Characters:
+def placed(spoken: tuple[str, list[TimedWord], list[int], list[int], float]) -> list[TimedCharacter]:
     """What comes out where text and words arrive in pieces, a word never before its text."""
     text, words, text_cuts, word_cuts, audio_ms = spoken
-    times, found, num_pushed = CharacterTimes(), Characters(), 0
+    times, num_pushed = CharacterTimes(), 0
+    found: list[TimedCharacter] = []
     for first, last in zip([0, *word_cuts], [*word_cuts, len(words)], strict=True):
         wanted = max([w.end for w in words[first:last]], default=0)
         for cut in [*text_cuts, len(text)]:
@@ -46,15 +47,13 @@ def placed(spoken: tuple[str, list[TimedWord], list[int], list[int], float]) -> 
 
 @given(spoken_texts())
 def test_every_character_comes_once_and_in_order(spoken) -> None:
-    assert "".join(placed(spoken).chars) == spoken[0]
+    assert "".join(each.char for each in placed(spoken)) == spoken[0]
 
 
 @given(spoken_texts())
 def test_time_never_goes_back(spoken) -> None:
-    found = placed(spoken)
-    assert len(found.chars) == len(found.starts_ms) == len(found.ends_ms)
     last_ms = 0
-    for start_ms, end_ms in zip(found.starts_ms, found.ends_ms, strict=True):
+    for _, start_ms, end_ms in placed(spoken):
         assert last_ms <= start_ms <= end_ms
         last_ms = end_ms
 
@@ -66,32 +65,33 @@ def test_a_word_begins_and_ends_when_it_is_heard(spoken) -> None:
     for word in spoken[1]:
         start_ms = max(cursor_ms, word.start_ms)
         cursor_ms = max(start_ms, word.end_ms)
-        assert found.starts_ms[word.start] == round(start_ms)
-        assert found.ends_ms[word.end - 1] == round(cursor_ms)
-        assert "".join(found.chars[word.start : word.end]) == word.text
+        assert found[word.start].start_ms == round(start_ms)
+        assert found[word.end - 1].end_ms == round(cursor_ms)
+        assert "".join(each.char for each in found[word.start : word.end]) == word.text
 
 
 def test_a_words_characters_share_its_time() -> None:
     times = CharacterTimes()
     times.push("Hi you ")
     found = times.place([TimedWord("Hi", 0, 2, 100, 300), TimedWord("you", 3, 6, 400, 700)])
-    assert found == Characters(
-        list("Hi you "), [100, 200, 300, 400, 500, 600, 700], [200, 300, 400, 500, 600, 700, 700]
-    )
+    edges = [100, 200, 300, 400, 500, 600, 700, 700]
+    assert found == list(zip("Hi you ", edges, edges[1:], strict=False))
 
 
 def test_what_nothing_speaks_has_the_time_up_to_the_next_word() -> None:
     times = CharacterTimes()
     times.push("A 🙂 b")
-    assert times.place([TimedWord("A", 0, 1, 0, 100)]).chars == ["A", " "]
-    assert times.place([TimedWord("b", 4, 5, 300, 400)]) == Characters(
-        ["🙂", " ", "b"], [100, 200, 300], [200, 300, 400]
-    )
+    assert times.place([TimedWord("A", 0, 1, 0, 100)]) == [("A", 0, 100), (" ", 100, 100)]
+    assert times.place([TimedWord("b", 4, 5, 300, 400)]) == [
+        ("🙂", 100, 200),
+        (" ", 200, 300),
+        ("b", 300, 400),
+    ]
 
 
 def test_the_end_of_the_audio_ends_the_text() -> None:
     times = CharacterTimes()
     times.push("Well…")
     times.place([TimedWord("Well", 0, 4, 0, 400)])
-    assert times.finish(600.4) == Characters(["…"], [400], [600])
-    assert times.finish(900) == Characters()
+    assert times.finish(600.4) == [("…", 400, 600)]
+    assert times.finish(900) == []

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from realtime_tts.session.messages import TimedWord
 
 
-@dataclass(slots=True)
-class Characters:
-    """Consecutive characters of a text, with start and end times in whole ms of its audio."""
+class TimedCharacter(NamedTuple):
+    """A character of a text, with its times in whole ms of the text's audio."""
 
-    chars: list[str] = field(default_factory=list)
-    starts_ms: list[int] = field(default_factory=list)
-    ends_ms: list[int] = field(default_factory=list)
-
-    def extend(self, more: Characters) -> None:
-        """Append the characters that follow."""
-        self.chars += more.chars
-        self.starts_ms += more.starts_ms
-        self.ends_ms += more.ends_ms
+    char: str
+    start_ms: int
+    end_ms: int
 
 
 class CharacterTimes:
@@ -39,9 +32,9 @@ class CharacterTimes:
         """Append text of the context, as the session received it."""
         self._text += text
 
-    def place(self, words: Sequence[TimedWord]) -> Characters:
+    def place(self, words: Sequence[TimedWord]) -> list[TimedCharacter]:
         """Return the characters up to the last word and the blanks after it. Words must come once and in order."""
-        placed = Characters()
+        placed: list[TimedCharacter] = []
         for word in words:
             start_ms = max(self._end_ms, word.start_ms)
             self._place(placed, word.start - self._offset, start_ms)
@@ -50,22 +43,20 @@ class CharacterTimes:
         self._place(placed, len(self._text) - len(self._text.lstrip()), self._end_ms)
         return placed
 
-    def finish(self, audio_ms: float) -> Characters:
+    def finish(self, audio_ms: float) -> list[TimedCharacter]:
         """Return the remaining characters, up to the end of the audio at `audio_ms`."""
-        placed = Characters()
+        placed: list[TimedCharacter] = []
         self._place(placed, len(self._text), max(self._end_ms, audio_ms))
         return placed
 
-    def _place(self, placed: Characters, num_chars: int, end_ms: float) -> None:
+    def _place(self, placed: list[TimedCharacter], num_chars: int, end_ms: float) -> None:
         """Spread the next characters evenly, up to `end_ms`."""
         num_chars = max(0, min(num_chars, len(self._text)))
         if num_chars == 0:
             return
         edges = [self._end_ms + (end_ms - self._end_ms) * i / num_chars for i in range(num_chars + 1)]
         whole = [round(edge) for edge in edges]
-        placed.chars += self._text[:num_chars]
-        placed.starts_ms += whole[:-1]
-        placed.ends_ms += whole[1:]
+        placed += map(TimedCharacter, self._text[:num_chars], whole[:-1], whole[1:])
         self._text = self._text[num_chars:]
         self._offset += num_chars
         self._end_ms = end_ms

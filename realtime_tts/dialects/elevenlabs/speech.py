@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 from realtime_tts.contract.speech_params import given
-from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
+from realtime_tts.dialects.elevenlabs.characters import CharacterTimes, TimedCharacter
 from realtime_tts.dialects.elevenlabs.formats import parse_format
 from realtime_tts.dialects.elevenlabs.requests import Request, elevenlabs_problem
 from realtime_tts.dialects.json_input import Integer, dump_json
@@ -64,9 +64,9 @@ class _Timed(Rendering):
         self._times = CharacterTimes()
         self._times.push(text)
 
-    def _placed(self, chunk: Chunk) -> Characters:
+    def _placed(self, chunk: Chunk) -> list[TimedCharacter]:
         """Return the characters that begin in a chunk or soon after."""
-        return self._times.place(chunk.words) if chunk.words else Characters()
+        return self._times.place(chunk.words) if chunk.words else []
 
 
 class TimedLines(_Timed):
@@ -75,12 +75,12 @@ class TimedLines(_Timed):
     def chunk(self, chunk: Chunk) -> bytes:
         """Return the next line; b"" without audio and characters."""
         characters = self._placed(chunk)
-        return _line(chunk.data, characters) if chunk.data or characters.chars else b""
+        return _line(chunk.data, characters) if chunk.data or characters else b""
 
     def end(self, total: Total) -> bytes:
         """Return a line with the remaining characters; b"" if there are none."""
         characters = self._times.finish(total.audio_ms)
-        return _line(b"", characters) if characters.chars else b""
+        return _line(b"", characters) if characters else b""
 
     def error(self, error: RealtimeTTSError) -> bytes:
         return dump_json(elevenlabs_problem(error)[1]).encode() + b"\n"
@@ -91,7 +91,7 @@ class TimedObject(_Timed):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._characters = Characters()
+        self._characters: list[TimedCharacter] = []
         self._rest = b""  # bytes of an incomplete base64 group
         self._opening = b'{"audio_base64":"'
 
@@ -113,18 +113,18 @@ class TimedObject(_Timed):
         return opening + data
 
 
-def _line(data: bytes, characters: Characters) -> bytes:
-    alignment = _alignment(characters) if characters.chars else None
+def _line(data: bytes, characters: list[TimedCharacter]) -> bytes:
+    alignment = _alignment(characters) if characters else None
     audio = base64.b64encode(data).decode()
     return (
         dump_json({"audio_base64": audio, "alignment": alignment, "normalized_alignment": alignment}).encode() + b"\n"
     )
 
 
-def _alignment(characters: Characters) -> dict[str, object]:
+def _alignment(characters: list[TimedCharacter]) -> dict[str, object]:
     """Return the alignment of characters; times are in seconds from the beginning of the audio."""
     return {
-        "characters": characters.chars,
-        "character_start_times_seconds": [start / 1000 for start in characters.starts_ms],
-        "character_end_times_seconds": [end / 1000 for end in characters.ends_ms],
+        "characters": [each.char for each in characters],
+        "character_start_times_seconds": [each.start_ms / 1000 for each in characters],
+        "character_end_times_seconds": [each.end_ms / 1000 for each in characters],
     }

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from realtime_tts.contract.speech_params import SpeechParams, given
 from realtime_tts.dialects.base import NOTICE_FIELD, Dialect, Habits, joined_notices
-from realtime_tts.dialects.elevenlabs.characters import Characters, CharacterTimes
+from realtime_tts.dialects.elevenlabs.characters import CharacterTimes, TimedCharacter
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packet_format
 from realtime_tts.dialects.elevenlabs.requests import Request, error_status
 from realtime_tts.dialects.json_input import dump_json, load_object
@@ -48,7 +48,7 @@ class _Turn:
     key: str
     name: str
     times: CharacterTimes = field(default_factory=CharacterTimes)
-    known: Characters = field(default_factory=Characters)
+    known: list[TimedCharacter] = field(default_factory=list)
     origin_ms: int = 0
     ends_blank: bool = True
     is_flushed: bool = False
@@ -201,7 +201,7 @@ class ElevenLabsDialect(Dialect):
             turn.notice = joined_notices(turn.notice, message.message)
         elif isinstance(message, messages.ContextDone):
             turn.known.extend(turn.times.finish(message.audio_ms))
-            last = [self._rendered(turn, b"")] if turn.known.chars else []
+            last = [self._rendered(turn, b"")] if turn.known else []
             return [*last, self._over(turn)]
         elif isinstance(message, messages.ContextCancelled):
             return [self._over(turn)]
@@ -212,16 +212,15 @@ class ElevenLabsDialect(Dialect):
     def _rendered(self, turn: _Turn, audio: bytes) -> str:
         """Return a message with audio, and with the times of characters that were not sent yet."""
         alignment = None
-        if turn.known.chars:
+        if turn.known:
             origin_ms = 0 if self._absolute else turn.origin_ms
-            spans = list(zip(turn.known.starts_ms, turn.known.ends_ms, strict=True))
             alignment = {
-                "chars": turn.known.chars,
-                "charStartTimesMs": [start - origin_ms for start, _ in spans],
-                "charDurationsMs": [end - start for start, end in spans],
+                "chars": [each.char for each in turn.known],
+                "charStartTimesMs": [each.start_ms - origin_ms for each in turn.known],
+                "charDurationsMs": [each.end_ms - each.start_ms for each in turn.known],
             }
-            turn.origin_ms = spans[-1][1]
-            turn.known = Characters()
+            turn.origin_ms = turn.known[-1].end_ms
+            turn.known = []
         answer = {
             "audio": base64.b64encode(audio).decode(),
             "isFinal": False,
