@@ -30,6 +30,7 @@ _PROBLEMS = {
     "dict_type": "must be an object",
     "model_type": "must be an object",
 }
+_DIGITS = re.compile("[0-9]{1,20}")
 _SUBJECT = re.compile(r"^\w+ should\b")  # of pydantic's texts: "Input should be a valid string"
 
 E = TypeVar("E", bound=InvalidRequest)
@@ -132,6 +133,14 @@ def required(value: T | None, name: str) -> T:
     if value is None:
         raise InvalidMessage(f"{name} is missing", field=name)
     return value
+
+
+def query_integer(query: Mapping[str, str], name: str) -> int | None:
+    """Return a number of a URL's query; None if it is missing or empty. Raises InvalidRequest: it is no number."""
+    digits = query.get(name, "")
+    if digits and not _DIGITS.fullmatch(digits):
+        raise InvalidRequest(f"{name} must be a whole number", field=name)
+    return int(digits) if digits else None
 
 
 def invalid(kind: type[E], error: ErrorDetails, *, skipped: int = 0, prefix: str = "") -> E:

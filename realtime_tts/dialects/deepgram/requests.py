@@ -11,7 +11,7 @@ from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.stream_format import StreamFormat, possible_mp3_bitrate
 from realtime_tts.contract.speech_params import SpeechParams, given
 from realtime_tts.dialects.base import KeyPlaces
-from realtime_tts.dialects.json_input import Body
+from realtime_tts.dialects.json_input import Body, query_integer
 from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices, unknown_field_notices
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError, UnsupportedAudioFormat
 
@@ -30,7 +30,6 @@ FILES = {
 CODECS = {name: codec for name, (codec, containers, *_) in FILES.items() if containers is _PLAIN}  # of a WebSocket
 Split = Callable[[str | None], tuple[str | None, str | None]]
 FRAME_MS = 40  # audio in a frame; available as soon as speech begins
-_INTEGER = re.compile(r"[0-9]{1,9}")
 _NUMBER = re.compile(r"[0-9]{1,4}(\.[0-9]{1,9})?")
 
 
@@ -62,7 +61,7 @@ def read_raw_format(query: Mapping[str, str]) -> AudioFormat:
         raise UnsupportedAudioFormat(f"encoding must be one of {', '.join(CODECS)}", field="encoding")
     if query.get("container", "none") != "none":
         raise UnsupportedAudioFormat("container must be none here", field="container")
-    return AudioFormat(CODECS[encoding], _integer(query, "sample_rate") or FILES[encoding][2], FRAME_MS)
+    return AudioFormat(CODECS[encoding], query_integer(query, "sample_rate") or FILES[encoding][2], FRAME_MS)
 
 
 def read_params(query: Mapping[str, str]) -> SpeechParams:
@@ -94,7 +93,7 @@ def parse_speech(query: Mapping[str, str], body: bytes, split: Split = unsplit) 
     audio, params = _read_format(query), read_params(query)
     # A bit rate without effect gives a notice, not an error.
     is_odd = "bit_rate" in query and not FILES[query.get("encoding", "mp3")][3]
-    lowered = bitrate_notices(_integer(query, "bit_rate") or audio.bitrate, audio.bitrate)
+    lowered = bitrate_notices(query_integer(query, "bit_rate") or audio.bitrate, audio.bitrate)
     notices = (("bit_rate is ignored",) if is_odd else lowered) + unknown_field_notices(spoken)
     voice, adapter = split(query.get("model"))
     return SpeechRequest(spoken.text, audio, voice=voice, params=params | given(adapter=adapter), notices=notices)
@@ -109,17 +108,7 @@ def _read_format(query: Mapping[str, str]) -> StreamFormat:
     if container not in containers:
         known = " or ".join(containers)
         raise UnsupportedAudioFormat(f"of {encoding} the container must be {known}", field="container")
-    bitrate = (_integer(query, "bit_rate") or bitrate) if bitrate else 0
-    rate_hz = _integer(query, "sample_rate") or rate_hz
+    bitrate = (query_integer(query, "bit_rate") or bitrate) if bitrate else 0
+    rate_hz = query_integer(query, "sample_rate") or rate_hz
     bitrate = possible_mp3_bitrate(rate_hz, bitrate) if codec == "mp3" else bitrate
     return StreamFormat(containers[container], codec, rate_hz, bitrate)
-
-
-def _integer(query: Mapping[str, str], name: str) -> int | None:
-    """Raises:
-    InvalidRequest: the value is not an integer.
-    """
-    value = query.get(name)
-    if value is not None and not _INTEGER.fullmatch(value):
-        raise InvalidRequest(f"{name} must be an integer", field=name)
-    return None if value is None else int(value)

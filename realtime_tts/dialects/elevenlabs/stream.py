@@ -18,7 +18,7 @@ from realtime_tts.dialects.base import NOTICE_FIELD, Dialect, Habits, joined_not
 from realtime_tts.dialects.elevenlabs.characters import CharacterTimes, TimedCharacter
 from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT, parse_packet_format
 from realtime_tts.dialects.elevenlabs.requests import Request, error_status
-from realtime_tts.dialects.json_input import dump_json, load_object
+from realtime_tts.dialects.json_input import dump_json, load_object, query_integer
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 from realtime_tts.session import messages
 from realtime_tts.session.connection import POLICY_VIOLATION
@@ -91,7 +91,7 @@ class ElevenLabsDialect(Dialect):
         self._speaks_units = _flag(query, "auto_mode")
         self._absolute = _flag(query, "sync_alignment")
         self._language = query.get("language_code") or None
-        self._seed = _whole(query, "seed")
+        self._seed = query_integer(query, "seed")
         self._num_turns = 0
         self._turns: dict[str, _Turn] = {}  # by key, until their end
         self._open: dict[str, _Turn] = {}  # by name, until the client closes them
@@ -285,12 +285,3 @@ def _bounded(text: str) -> str:
 
 def _flag(query: Mapping[str, str], name: str) -> bool:
     return query.get(name, "").lower() in ("true", "1")
-
-
-def _whole(query: Mapping[str, str], name: str) -> int | None:
-    digits = query.get(name, "")
-    if not digits:
-        return None
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
-        raise InvalidRequest(f"{name} must be a whole number", field=name)
-    return int(digits)
