@@ -19,13 +19,13 @@ from realtime_tts.dialects.base import Dialect, Habits
 from realtime_tts.dialects.json_input import Body, Integer, dump_json, load_object, read_params
 from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
 from realtime_tts.session import messages
+from realtime_tts.session.settings import MAX_ID_CHARS
 
 SUBPROTOCOL = "realtime-tts.v1"
 AUDIO_HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number, sequence, pts in samples
 VERSION = 1
 KIND_AUDIO = 1
 _MAX_IDS = 1024  # in a session.resume
-_MAX_ID_CHARS = 128
 
 
 class NativeDialect(Dialect):
@@ -115,8 +115,8 @@ def _parse_text(values: Mapping[str, object]) -> messages.Text:
 
 def _parse_resume(values: Mapping[str, object]) -> messages.Resume:
     body = _Resume.of(values)
-    if any(len(context_id) > _MAX_ID_CHARS for context_id in body.contexts):
-        raise InvalidMessage(f"contexts has an id of more than {_MAX_ID_CHARS} characters", field="contexts")
+    if any(len(context_id) > MAX_ID_CHARS for context_id in body.contexts):
+        raise InvalidMessage(f"contexts has an id of more than {MAX_ID_CHARS} characters", field="contexts")
     if len(body.contexts) > _MAX_IDS:
         raise InvalidMessage(f"contexts lists more than {_MAX_IDS}", field="contexts")
     last = {context_id: -1 if sequence is None else sequence for context_id, sequence in body.contexts.items()}

@@ -12,7 +12,7 @@ from realtime_tts.session.connection import CLIENT_LEFT, Close, ConnectionState
 from realtime_tts.session.context import Context, ContextState, check_length
 from realtime_tts.session.contexts import Contexts
 from realtime_tts.session.sender import SessionSender
-from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig
+from realtime_tts.session.settings import MAX_ID_CHARS, Choices, ContextSettings, SessionConfig
 from realtime_tts.text.planner import Planner
 
 
@@ -89,10 +89,8 @@ class MessageHandler:
         """Check the length of every id in the message: ids are kept and sent back."""
         for name in ("context_id", "flush_id", "id"):
             value = getattr(message, name, None)
-            if value is not None and len(value) > self._config.max_id_chars:
-                raise InvalidMessage(
-                    f"{name} may have at most {self._config.max_id_chars} characters, got {len(value)}", field=name
-                )
+            if value is not None and len(value) > MAX_ID_CHARS:
+                raise InvalidMessage(f"{name} may have at most {MAX_ID_CHARS} characters, got {len(value)}", field=name)
         if getattr(message, "context_id", None) == "":
             raise InvalidMessage("context_id is empty", field="context_id")
 

@@ -25,7 +25,7 @@ from realtime_tts.session.contexts import Contexts
 from realtime_tts.session.memory import MemoryLimit, message_bytes
 from realtime_tts.session.message_handler import MessageHandler
 from realtime_tts.session.sender import SenderCrash, SessionSender
-from realtime_tts.session.settings import Choices, ContextSettings, SessionConfig
+from realtime_tts.session.settings import MAX_ID_CHARS, Choices, ContextSettings, SessionConfig
 from realtime_tts.text.planner import Planner
 
 # Memory that a message may add, relative to its own: its answer, and what a planner keeps of its text.
@@ -107,7 +107,7 @@ class Session:
     def _named(self, message: messages.ClientMessage | RealtimeTTSError) -> str | None:
         """Return the context id of a message or an error, unless it is empty or too long."""
         context_id = getattr(message, "context_id", None)
-        return context_id if context_id and len(context_id) <= self.config.max_id_chars else None
+        return context_id if context_id and len(context_id) <= MAX_ID_CHARS else None
 
     def _crash(self, error: Exception, context_id: str | None) -> None:
         """Report an unexpected exception. It fails the context concerned, or the message, and nothing else."""

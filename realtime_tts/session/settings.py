@@ -28,6 +28,8 @@ class ContextSettings:
     params: SpeechParams
 
 
+MAX_ID_CHARS = 128  # of a context, a flush or a ping
+
 # Limits of `SessionConfig` that a client is told.
 _TOLD_LIMITS = (
     *("max_contexts", "max_text_chars", "max_message_bytes"),
@@ -68,7 +70,6 @@ class SessionConfig:
     slow_consumer_s: float
     refusals_are_final: bool = False
     in_turn: bool = False
-    max_id_chars: int = 128
     keepalive_s: float = 3.0
     hold_timeout_s: float = 30.0
     draft_timeout_s: float = 30.0

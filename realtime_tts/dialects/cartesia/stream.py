@@ -18,8 +18,8 @@ from realtime_tts.dialects.cartesia.requests import Input
 from realtime_tts.dialects.json_input import Body, load_object, required
 from realtime_tts.errors import ERROR_CLASSES, InvalidMessage, InvalidRequest, RealtimeTTSError
 from realtime_tts.session import messages
+from realtime_tts.session.settings import MAX_ID_CHARS
 
-_MAX_ID_CHARS = 128
 _MAX_OVER = 1024  # ids of ended contexts to remember
 
 
@@ -75,8 +75,8 @@ class CartesiaDialect(Dialect):
         if context_id is None:
             self._num_unnamed += 1
             return f"context-{self._num_unnamed}"
-        if not 0 < len(context_id) <= _MAX_ID_CHARS:
-            raise InvalidMessage(f"context_id has 1 to {_MAX_ID_CHARS} characters", field="context_id")
+        if not 0 < len(context_id) <= MAX_ID_CHARS:
+            raise InvalidMessage(f"context_id has 1 to {MAX_ID_CHARS} characters", field="context_id")
         return context_id
 
     def _read(self, input_: Input, context_id: str) -> Iterator[messages.ClientMessage]:
