@@ -53,7 +53,7 @@ class Contexts:
         self.finished: dict[str, Context] = {}
         self.ended: OrderedDict[str, str] = OrderedDict()
         self.last_number = 0
-        self._config, self._connection, self._sender, self._memory = config, connection, sender, memory
+        self.config, self.connection, self.sender, self._memory = config, connection, sender, memory
         self._events = events
 
     # ---- the table -----------------------------------------------------------------------------------------------
@@ -69,10 +69,10 @@ class Contexts:
             seed=settings.params["seed"],
             audio=settings.audio,
         )
-        context = Context(started, settings, planner, self._events, self._config.max_text_chars)
-        context.draft_at = self._connection.now if is_draft else None
+        context = Context(started, settings, planner, self._events, self.config.max_text_chars)
+        context.draft_at = self.connection.now if is_draft else None
         self.open[context_id] = context
-        self._sender.post(context.sender)
+        self.sender.post(context.sender)
         self.rank()
         self._memory.add_unknown()
         return context
@@ -118,14 +118,14 @@ class Contexts:
         settled = [key for key, kept in self.finished.items() if kept.sender.is_empty]
         for key in settled[: max(0, len(self.finished) - num_kept)]:
             del self.finished[key]
-            self._sender.retained.forget(key)
+            self.sender.retained.forget(key)
 
     @property
     def num_bytes(self) -> int:
         """Approximate memory that the client occupies, in bytes, with all that waits for it or was sent."""
         ids_bytes = sum(ID_BYTES + text_bytes(context_id) for context_id in self.ended)
         contexts_bytes = sum(c.num_bytes for c in (*self.open.values(), *self.finished.values()))
-        return ids_bytes + contexts_bytes + self._sender.num_bytes
+        return ids_bytes + contexts_bytes + self.sender.num_bytes
 
     @property
     def has_late(self) -> bool:
@@ -143,7 +143,7 @@ class Contexts:
         """Give the highest priority to the newest open context, or to the oldest where contexts are spoken in turn;
         drafts have none."""
         spoken = [context for context in self.open.values() if context.draft_at is None]
-        for rank, context in enumerate(spoken if self._config.in_turn else reversed(spoken)):
+        for rank, context in enumerate(spoken if self.config.in_turn else reversed(spoken)):
             context.engine.set_priority(min(rank, 1))
 
     def _remember(self, context_id: str, state: ContextState) -> None:
@@ -163,8 +163,8 @@ class Contexts:
             context.sender.add_packets(packets)
             context.rest()
             self._memory.add(packets_bytes(packets))
-            if context.sender.queued_ms > self._config.max_queued_s * 1000:
-                self.fail(context, InternalError(f"more than {self._config.max_queued_s:g} s of audio wait to be sent"))
+            if context.sender.queued_ms > self.config.max_queued_s * 1000:
+                self.fail(context, InternalError(f"more than {self.config.max_queued_s:g} s of audio wait to be sent"))
 
     def segment_progress(
         self,
@@ -186,8 +186,8 @@ class Contexts:
         if (context := self._live(context_id, now)) is not None:
             context.progress(segment_index, audio_ms, done, reached)
             # Messages of a client that reads are taken soon, at most a batch later, and memory is checked then.
-            is_waiting = not self._connection.is_flowing and not context.engine.is_parked
-            if is_waiting and self.num_bytes > self._config.max_session_bytes / 4:
+            is_waiting = not self.connection.is_flowing and not context.engine.is_parked
+            if is_waiting and self.num_bytes > self.config.max_session_bytes / 4:
                 context.engine.park()
             if done:
                 self.plan(context)
@@ -211,17 +211,17 @@ class Contexts:
     def is_ahead(self, context_id: str, now: float) -> bool:
         """Return True if the listener has enough audio buffered that a short delay is harmless."""
         context = self._live(context_id, now)
-        return context is not None and context.sender.lead_ms(self._connection.now) >= AHEAD_MS
+        return context is not None and context.sender.lead_ms(self.connection.now) >= AHEAD_MS
 
     def _live(self, context_id: str, now: float) -> Context | None:
-        self._connection.advance(now)
+        self.connection.advance(now)
         return self.open.get(context_id)
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Do what is due of the open contexts."""
-        num_chars, now = PLAN_CHARS, self._connection.now
+        num_chars, now = PLAN_CHARS, self.connection.now
         for context in reversed(list(self.open.values())):
             if num_chars > 0:
                 num_chars -= self.plan(context, num_chars)
@@ -232,7 +232,7 @@ class Contexts:
 
     def next_deadline(self) -> float:
         """Return when to `tick` again."""
-        due, now = math.inf, self._connection.now
+        due, now = math.inf, self.connection.now
         for context in self.open.values():
             if not self._waits(context) and (at := context.text_due_at(now)) is not None and at < due:
                 due = at
@@ -244,8 +244,8 @@ class Contexts:
     def _times_out_at(self, context: Context) -> float:
         """Return when a context is cancelled if it is still held, or a draft, then."""
         if context.held_at is not None:
-            return context.held_at + self._config.hold_timeout_s
-        return math.inf if context.draft_at is None else context.draft_at + self._config.draft_timeout_s
+            return context.held_at + self.config.hold_timeout_s
+        return math.inf if context.draft_at is None else context.draft_at + self.config.draft_timeout_s
 
     # ---- changes, reported to both client and engine ---------------------------------------------------------------
 
@@ -258,7 +258,7 @@ class Contexts:
         if self._waits(context):
             return 0
         try:
-            num_chars = context.plan(max_chars, self._connection.now)
+            num_chars = context.plan(max_chars, self.connection.now)
         except RealtimeTTSError as error:
             self.fail(context, error)
             return max_chars
@@ -267,14 +267,14 @@ class Contexts:
             return max_chars
         self._memory.add(ITEM_BYTES * num_chars)  # a word and a range that is not spoken have two characters at least
         # Otherwise they stay collected for a later call.
-        if self._connection.state is SessionState.CONNECTED and context.draft_at is None:
+        if self.connection.state is SessionState.CONNECTED and context.draft_at is None:
             for code, message, spans in context.text.take_warnings():
-                self._sender.post(messages.WarningMessage(context.id, code, message, spans))
+                self.sender.post(messages.WarningMessage(context.id, code, message, spans))
         return num_chars
 
     def _waits(self, context: Context) -> bool:
         """Return True if contexts are spoken in turn and this one's turn has not come."""
-        return self._config.in_turn and context is not next(iter(self.open.values()), context)
+        return self.config.in_turn and context is not next(iter(self.open.values()), context)
 
     def report_playback(self, context: Context, only_news: bool = False) -> None:
         """Report the playback position to the engine, which stays a little ahead of it. While nothing can be sent,
@@ -282,11 +282,11 @@ class Contexts:
 
         `only_news`: only if it differs from the engine's own estimate.
         """
-        now, clock = self._connection.now, context.sender.clock
+        now, clock = self.connection.now, context.sender.clock
         if context.rest():
             return
         # Up to where a context is held, audio is made as if it were played: the rest of a word may be due.
-        paused = (clock.paused and not clock.is_held) or not self._connection.is_flowing
+        paused = (clock.paused and not clock.is_held) or not self.connection.is_flowing
         context.engine.report_playback(clock.position_ms(now), paused, now, only_news=only_news)
 
     def report_all(self) -> None:
@@ -312,13 +312,13 @@ class Contexts:
         context = self.get(context_id)
         if context is None:
             return messages.ResumedContext(context_id, "lost" if context_id in self.ended else "unknown")
-        missing = self._sender.retained.take_missing(context_id, last_sequence, context.sender.next_sequence)
+        missing = self.sender.retained.take_missing(context_id, last_sequence, context.sender.next_sequence)
         if missing.has_gap and not context.state.is_final:
             gap = ResumeGap("messages that the client lacks are no longer kept")
             self.fail(context, gap, next_sequence=missing.first)
             state = "lost"
         else:
-            state = context.resend(missing, self._connection.now)
+            state = context.resend(missing, self.connection.now)
         return messages.ResumedContext(
             context_id=context_id,
             state=state,
@@ -331,7 +331,7 @@ class Contexts:
 
     def cancel(self, context: Context, by_client: bool = False) -> None:
         try:
-            context.cancel(self._connection.now, by_client and context.draft_at is None)
+            context.cancel(self.connection.now, by_client and context.draft_at is None)
         except Exception as error:  # what was heard is unknown; the other contexts are cancelled all the same
             self.crash(context, error)
         else:
@@ -348,7 +348,7 @@ class Contexts:
         self._abort(context)
 
     def _abort(self, context: Context) -> None:
-        self._sender.post(context.sender)
+        self.sender.post(context.sender)
         self._retire(context)
 
     def _retire(self, context: Context) -> None:

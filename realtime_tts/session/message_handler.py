@@ -8,11 +8,10 @@ from typing import assert_never
 
 from realtime_tts.errors import InvalidMessage, InvalidRequest, RealtimeTTSError, TooManyContexts
 from realtime_tts.session import messages
-from realtime_tts.session.connection import CLIENT_LEFT, Close, ConnectionState
+from realtime_tts.session.connection import CLIENT_LEFT, Close
 from realtime_tts.session.context import Context, ContextState, check_length
 from realtime_tts.session.contexts import Contexts
-from realtime_tts.session.sender import SessionSender
-from realtime_tts.session.settings import MAX_ID_CHARS, Choices, ContextSettings, SessionConfig
+from realtime_tts.session.settings import MAX_ID_CHARS, Choices, ContextSettings
 from realtime_tts.text.planner import Planner
 
 
@@ -26,16 +25,13 @@ class MessageHandler:
     def __init__(
         self,
         session_id: str,
-        config: SessionConfig,
-        connection: ConnectionState,
-        sender: SessionSender,
         contexts: Contexts,
         resolve: Callable[[Choices, Choices], ContextSettings],
         make_planner: Callable[[ContextSettings], Planner],
         refuse: Callable[[], RealtimeTTSError | None],
     ) -> None:
-        self._session_id, self._config = session_id, config
-        self._connection, self._sender, self._contexts = connection, sender, contexts
+        self._session_id, self._contexts = session_id, contexts
+        self._config, self._connection, self._sender = contexts.config, contexts.connection, contexts.sender
         self._resolve, self._make_planner, self._refuse_new = resolve, make_planner, refuse
         self._defaults = Choices()
         self._announced = False  # `SessionStarted` was posted

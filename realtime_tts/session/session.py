@@ -62,9 +62,7 @@ class Session:
         self._sender = sender = SessionSender(config)
         self._events: list[messages.SessionEvent] = []
         self.contexts = Contexts(config, connection, sender, self._memory, self._events)
-        self._handler = MessageHandler(
-            session_id, config, connection, sender, self.contexts, resolve, make_planner, refuse
-        )
+        self._handler = MessageHandler(session_id, self.contexts, resolve, make_planner, refuse)
 
     @property
     def state(self) -> SessionState:
