@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
 from pydantic_core import ErrorDetails, from_json
 
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
-from realtime_tts.errors import InvalidMessage, InvalidRequest
+from realtime_tts.errors import InvalidMessage, InvalidRequest, UnsupportedAudioFormat
 
 MAX_NAME_CHARS = 128  # of a field name in an error
 _INTEGER_LIMIT = 2**63  # range of messages between processes, databases and counters
@@ -133,6 +133,14 @@ def required(value: T | None, name: str) -> T:
     if value is None:
         raise InvalidMessage(f"{name} is missing", field=name)
     return value
+
+
+def check_choice(
+    value: object, known: Collection[str], field: str, kind: type[InvalidRequest] = UnsupportedAudioFormat
+) -> None:
+    """Raises an error of this kind: the value is not among the known ones."""
+    if value not in known:
+        raise kind(f"{field} must be one of {', '.join(known)}", field=field)
 
 
 def query_integer(query: Mapping[str, str], name: str) -> int | None:

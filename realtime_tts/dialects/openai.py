@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams
 from realtime_tts.dialects.base import KeyPlaces
-from realtime_tts.dialects.json_input import Body, dump_json, load_object, read_params
+from realtime_tts.dialects.json_input import Body, check_choice, dump_json, load_object, read_params
 from realtime_tts.dialects.speech_request import Chunk, Rendering, SpeechRequest, Total, unknown_field_notices
 from realtime_tts.dialects.voice_request import InlineVoice, VoiceRequest
 from realtime_tts.errors import (
@@ -22,7 +22,6 @@ from realtime_tts.errors import (
     LimitExceeded,
     RealtimeTTSError,
     TextTooLong,
-    UnsupportedAudioFormat,
 )
 
 KEYS = KeyPlaces()
@@ -105,12 +104,12 @@ def _parse(
 ) -> OpenAIRequest:
     if not body.input.strip():
         raise InvalidRequest("input is empty", field="input")
-    if (name := body.response_format) not in FORMATS:
-        raise UnsupportedAudioFormat(f"response_format must be one of {', '.join(FORMATS)}", field="response_format")
-    if body.stream_format not in STREAM_FORMATS:
-        raise InvalidRequest(f"stream_format must be one of {', '.join(STREAM_FORMATS)}", field="stream_format")
+    check_choice(body.response_format, FORMATS, "response_format")
+    check_choice(body.stream_format, STREAM_FORMATS, "stream_format", InvalidRequest)
     params = _parse_params(values)
-    speech = SpeechRequest(body.input, FORMATS[name], body.voice.id, body.model, params, own_voice, notices)
+    speech = SpeechRequest(
+        body.input, FORMATS[body.response_format], body.voice.id, body.model, params, own_voice, notices
+    )
     return OpenAIRequest(speech, as_events=body.stream_format == "sse")
 
 

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
 from realtime_tts.dialects.base import Dialect
-from realtime_tts.dialects.json_input import load_object
+from realtime_tts.dialects.json_input import check_choice, load_object
 from realtime_tts.errors import InvalidMessage
 from realtime_tts.session import messages
 
@@ -32,8 +32,7 @@ class TurnDialect(Dialect):
     def parse(self, frame: str | bytes, max_bytes: int) -> list[messages.ClientMessage]:
         values = load_object(frame, max_bytes)
         kind = values.get("type")
-        if kind not in self.kinds:
-            raise InvalidMessage(f"type is one of {', '.join(self.kinds)}", field="type")
+        check_choice(kind, self.kinds, "type", InvalidMessage)
         return list(getattr(self, f"_read_{str(kind).lower().replace('.', '_')}")(values))
 
     def _read_flush(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:

@@ -293,7 +293,7 @@ async def test_a_flood_that_is_not_read_is_answered_or_closed(gateway: GatewayHa
     async with honest_client_beside(gateway), client(gateway, door, max_queue=1) as talk:
         talk.socket.transport.write(b"".join(frames))
         try:
-            while "type is one of" not in str(await talk.until(door.error[0])):
+            while "type must be one of" not in str(await talk.until(door.error[0])):
                 pass
         except ConnectionClosed:
             assert talk.socket.close_code in (1008, 1013)

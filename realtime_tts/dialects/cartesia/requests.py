@@ -10,7 +10,7 @@ from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.stream_format import StreamFormat, possible_mp3_bitrate
 from realtime_tts.contract.speech_params import SpeechParams, given
 from realtime_tts.dialects.base import KeyPlaces
-from realtime_tts.dialects.json_input import Body, Integer, required
+from realtime_tts.dialects.json_input import Body, Integer, check_choice, required
 from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices, unknown_field_notices
 from realtime_tts.dialects.voice_request import VoiceName
 from realtime_tts.errors import InvalidMessage, InvalidRequest, UnsupportedAudioFormat
@@ -32,8 +32,7 @@ class OutputFormat(Body):
     @property
     def codec(self) -> str:
         encoding = required(self.encoding, "output_format.encoding")
-        if encoding not in CODECS:
-            raise UnsupportedAudioFormat(f"encoding must be one of {', '.join(CODECS)}", field="output_format.encoding")
+        check_choice(encoding, CODECS, "output_format.encoding")
         return CODECS[encoding]
 
     @property
@@ -49,10 +48,7 @@ class OutputFormat(Body):
     def stream(self) -> StreamFormat:
         """Return the format of audio over HTTP."""
         container = required(self.container, "output_format.container")
-        if container not in CONTAINERS:
-            raise UnsupportedAudioFormat(
-                f"container must be one of {', '.join(CONTAINERS)}", field="output_format.container"
-            )
+        check_choice(container, CONTAINERS, "output_format.container")
         if container == "mp3":
             return StreamFormat("mp3", "mp3", self.rate_hz, possible_mp3_bitrate(self.rate_hz, self.bit_rate))
         return StreamFormat(container, self.codec, self.rate_hz)
@@ -93,8 +89,8 @@ class Request(Body):
         """
         if self.language is not None and self.locale is not None and self.language != self.locale:
             raise InvalidMessage("a request has a language or a locale, not both", field="locale")
-        if self.speed is not None and self.speed not in SPEEDS:
-            raise InvalidMessage(f"speed is one of {', '.join(SPEEDS)}", field="speed")
+        if self.speed is not None:
+            check_choice(self.speed, SPEEDS, "speed", InvalidMessage)
         named, config = SPEEDS.get(self.speed or ""), self.generation_config
         speed = named if config.speed is None else config.speed
         return given(language=self.language or self.locale or None, speed=speed, volume=config.volume)

@@ -11,7 +11,7 @@ from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.stream_format import StreamFormat, possible_mp3_bitrate
 from realtime_tts.contract.speech_params import SpeechParams, given
 from realtime_tts.dialects.base import KeyPlaces
-from realtime_tts.dialects.json_input import Body, query_integer
+from realtime_tts.dialects.json_input import Body, check_choice, query_integer
 from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices, unknown_field_notices
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError, UnsupportedAudioFormat
 
@@ -57,8 +57,7 @@ def read_raw_format(query: Mapping[str, str]) -> AudioFormat:
         UnsupportedAudioFormat, InvalidRequest: a value is invalid or not supported.
     """
     encoding = query.get("encoding", "linear16")
-    if encoding not in CODECS:
-        raise UnsupportedAudioFormat(f"encoding must be one of {', '.join(CODECS)}", field="encoding")
+    check_choice(encoding, CODECS, "encoding")
     if query.get("container", "none") != "none":
         raise UnsupportedAudioFormat("container must be none here", field="container")
     return AudioFormat(CODECS[encoding], query_integer(query, "sample_rate") or FILES[encoding][2], FRAME_MS)
@@ -101,8 +100,7 @@ def parse_speech(query: Mapping[str, str], body: bytes, split: Split = unsplit) 
 
 def _read_format(query: Mapping[str, str]) -> StreamFormat:
     encoding = query.get("encoding", "mp3")
-    if encoding not in FILES:
-        raise UnsupportedAudioFormat(f"encoding must be one of {', '.join(FILES)}", field="encoding")
+    check_choice(encoding, FILES, "encoding")
     codec, containers, rate_hz, bitrate = FILES[encoding]
     container = query.get("container", next(iter(containers)))
     if container not in containers:
