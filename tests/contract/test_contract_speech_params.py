@@ -40,7 +40,7 @@ def make_defaults() -> SpeechDefaults:
 def test_a_new_parameter_is_one_entry() -> None:
     read: Any = read_params({"breath": 1, "speed": 2})
     assert read == {"breath": 1.0, "speed": 2.0}
-    with pytest.raises(InvalidMessage, match="breath must be a number"):
+    with pytest.raises(InvalidMessage, match="breath must be a valid number"):
         read_params({"breath": "much"})
 
     defaults = make_defaults()
