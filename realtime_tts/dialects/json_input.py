@@ -21,8 +21,8 @@ from realtime_tts.errors import InvalidMessage, InvalidRequest, UnsupportedAudio
 
 MAX_NAME_CHARS = 128  # of a field name in an error
 _INTEGER_LIMIT = 2**63  # range of messages between processes, databases and counters
-# A pair of surrogates, a lone one (the group), or another escape.
-_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+# Other escapes, a pair of surrogates, a lone one (the group), or the beginning of any other \u.
+_ESCAPE = re.compile(rb"(?s)(?:\\[^u])+|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\(u[dD][89a-fA-F][0-9a-fA-F]{2})|\\u")
 # By pydantic's error type, where its own text names a Python type or is no sentence about the field.
 _PROBLEMS = {
     "missing": "is missing",
