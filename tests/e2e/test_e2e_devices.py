@@ -22,12 +22,16 @@ pytestmark = pytest.mark.slow
 
 
 def workers(server: RunningServer) -> set[int]:
-    """Process ids; every worker is told its socket, and no gateway is."""
-    return {
-        pid
-        for pid in descendants([server.pid])
-        if b"--clients" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    }
+    """Process ids; every worker is told its clients' socket, and no gateway is."""
+    return {pid for pid in descendants([server.pid]) if b"--clients" in arguments(pid)}
+
+
+def arguments(pid: int) -> list[bytes]:
+    """Arguments of a process; none of one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def devices(server: RunningServer) -> list[tuple[str, int]]:
@@ -59,8 +63,8 @@ async def speak_on(server: RunningServer, name: str, is_over: asyncio.Event) -> 
 
 
 async def test_workers_are_replaced_and_killed_while_streams_speak() -> None:
-    arguments = ("--devices=cpu,cpu", "--threads=1", "--gateways=2", "--max-late-ms=0", "--max-queued=16")
-    with running_server(*arguments) as server:
+    flags = ("--devices=cpu,cpu", "--threads=1", "--gateways=2", "--max-late-ms=0", "--max-queued=16")
+    with running_server(*flags) as server:
         await until_serving(server, set())
         before, is_over = workers(server), asyncio.Event()
         callers = [asyncio.create_task(speak_on(server, name, is_over)) for name in "ab"]
