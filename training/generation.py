@@ -77,7 +77,7 @@ def _noise(loaded: LoadedModel, seed: int) -> model_generate.Noise:
     return lambda index: torch.randn(shape, generator=generator)
 
 
-def decode(loaded: LoadedModel, patches: Patches, context: Patches | None = None) -> NDArray[np.int16]:
-    """[n, patch_size, latent_dim] → [samples], as after `context`; see `realtime_tts.model.generate.decode`."""
-    pcm = model_generate.decode(loaded.model, patches, context)
+def decode(loaded: LoadedModel, patches: Patches) -> NDArray[np.int16]:
+    """[n, patch_size, latent_dim] → [samples]; see `realtime_tts.model.generate.decode`."""
+    pcm = model_generate.decode(loaded.model, patches)
     return (pcm.clamp(-1, 1) * 32767).short().numpy()
