@@ -20,6 +20,7 @@ from typing import cast
 
 import h11
 from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
@@ -261,6 +262,27 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
+class _PacedFlow(FlowControl):
+    """uvicorn's flow control for a connection whose reading can also be paused to bound its cost."""
+
+    is_halted = False
+
+    def halt(self) -> None:
+        self.is_halted = True
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        self.is_halted = False
+        if not self.read_paused:
+            self._transport.resume_reading()
+
+    def resume_reading(self) -> None:
+        if self.is_halted:
+            self.read_paused = False  # `resume` does it
+        else:
+            super().resume_reading()
+
+
 class RequestProtocol(H11Protocol):
     """HTTP/1.1 with time limits for receiving a request and for sending an answer, and a limit on parsing cost.
 
@@ -273,6 +295,7 @@ class RequestProtocol(H11Protocol):
     halted: set[RequestProtocol]
 
     conn: BoundedConnection
+    flow: _PacedFlow
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -280,6 +303,7 @@ class RequestProtocol(H11Protocol):
         self.conn = BoundedConnection()
         self._budget = ParseBudget(self.loop.time())
         self._halt_timer: asyncio.TimerHandle | None = None
+        self.flow = _PacedFlow(transport)
         self._request_timer: asyncio.TimerHandle | None = self.loop.call_later(self.handshake_timeout_s, self._late)
         self._end_timer: asyncio.TimerHandle | None = None
         self._on_writable: Callable[[bool], None] = _ignore
@@ -292,7 +316,7 @@ class RequestProtocol(H11Protocol):
         return self.cycle.disconnected
 
     def handle_events(self) -> None:
-        if self._halt_timer is not None:
+        if self.flow.is_halted:
             return  # `_parse_again` calls this again
         before = self.scope
         super().handle_events()
@@ -308,15 +332,14 @@ class RequestProtocol(H11Protocol):
         if self.transport.get_protocol() is not self or self.transport.is_closing():
             return  # a WebSocket's protocol controls its own reading
         if pause_s > 0 or is_cut:
-            self.transport.pause_reading()
-            self.flow.read_paused = False  # so that the application cannot resume it
+            self.flow.halt()
             self.halted.add(self)
             self._halt_timer = self.loop.call_later(pause_s, self._parse_again)
 
     def _parse_again(self) -> None:
         self._halt_timer = None
         self.halted.discard(self)
-        self.transport.resume_reading()
+        self.flow.resume()
         if not self.transport.is_closing():
             self.handle_events()
             self._watch_request()

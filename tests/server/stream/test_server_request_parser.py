@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -12,7 +13,9 @@ import httpx
 import pytest
 from gateway_harness import GatewayHarness
 from raw_http import RawConnection
+from uvicorn.protocols.http import h11_impl
 
+from realtime_tts.server.admission.turns import Turns
 from realtime_tts.server.stream.request_parser import (
     CHUNK_US,
     FREE_US_PER_S,
@@ -185,6 +188,26 @@ async def test_a_connection_that_pauses_reads_no_more(gateway: GatewayHarness) -
             seen += gateway.call(unparsed_bytes)
             await asyncio.sleep(0.01)
     assert max(seen) <= 3 * READ_BYTES
+
+
+async def test_a_body_that_the_application_does_not_read_stays_bounded(
+    make_gateway: Callable[..., GatewayHarness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although its connection pauses for its cost, too, and goes on after that."""
+    monkeypatch.setattr(h11_impl, "HIGH_WATER_LIMIT", 1024)
+    monkeypatch.setattr(Turns, "wait", lambda *_: asyncio.Event().wait())  # the application does not begin
+    gateway = make_gateway()
+
+    def body_bytes() -> list[int]:
+        return [len(each.cycle.body) for each in gateway.server.server_state.connections if each.cycle is not None]
+
+    async with RawConnection(gateway.url) as connection:
+        connection.send(CHUNKED + chunks(b" " * 40_000))
+        seen: list[int] = []
+        while len(seen) < 200:
+            seen += gateway.call(body_bytes)
+            await asyncio.sleep(0.01)
+    assert 1024 < max(seen) <= 1024 + READ_BYTES
 
 
 def test_a_long_voice_form_is_quick(gateway: GatewayHarness) -> None:
