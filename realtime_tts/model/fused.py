@@ -124,12 +124,12 @@ class FusedStack:
             if done is not None:
                 return self._normed(self._norm, done).view(x.shape)
         for index, layer in enumerate(self._layers):
-            qkv = self._project(index, rows)
+            qkv = self.project(index, rows)
             if isinstance(attend, FullAttention) and not attend.causal and x.shape[-2] <= MAX_LOCAL_LENGTH:
                 heads = self._attend_locally(qkv, rope, x.shape[-2], x.shape[-2])
             else:
                 heads = _attend(attend, index, layer.self_attn, qkv, rope, x.shape)
-            rows = self._finish(index, rows, heads)
+            rows = self.finish(index, rows, heads)
         return self._normed(self._norm, rows).view(x.shape)
 
     def _at_once(self, rows: Tensor, shape: tuple[int, ...], rope: Rope | None, attend: Any) -> Tensor | None:
@@ -160,22 +160,19 @@ class FusedStack:
 
         first: output of the first layer's attention, if it is known.
         """
+        layers: FusedStack | Fp8Layers = self
         if self.fp8 is not None and len(rows) >= MIN_FP8_ROWS and not self.is_adapting:
-
-            def attend(qkv: Tensor, num_queries: int) -> Tensor:
-                return self._attend_locally(qkv, rope, length, num_queries)
-
-            return self._normed(self._norm, self.fp8.tail(rows, length, num_tail, attend, first))
+            layers = self.fp8
         for index in range(len(self._layers)):
             is_last = index == len(self._layers) - 1
             num_queries = num_tail if is_last else length
             if first is not None and index == 0:
                 heads = first
             else:
-                heads = self._attend_locally(self._project(index, rows), rope, length, num_queries)
+                heads = self._attend_locally(layers.project(index, rows), rope, length, num_queries)
             if is_last:
                 rows = rows.view(-1, length, rows.shape[1])[:, -num_tail:].reshape(-1, rows.shape[1])
-            rows = self._finish(index, rows, heads)
+            rows = layers.finish(index, rows, heads)
         return self._normed(self._norm, rows)
 
     def _attend_locally(self, qkv: Tensor, rope: Rope | None, length: int, num_queries: int) -> Tensor:
@@ -192,13 +189,13 @@ class FusedStack:
         attention, mlp = self._layers[0].self_attn, self._layers[0].mlp
         return is_adapting(attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj)
 
-    def _project(self, index: int, rows: Tensor) -> Tensor:
+    def project(self, index: int, rows: Tensor) -> Tensor:
         """Compute a layer from its input to attention."""
         layer = self._layers[index]
         normed = self._normed(layer.input_layernorm, rows)
         return adapted(layer.self_attn.qkv_proj, self._qkv(normed, index), normed)
 
-    def _finish(self, index: int, rows: Tensor, heads: Tensor) -> Tensor:
+    def finish(self, index: int, rows: Tensor, heads: Tensor) -> Tensor:
         """Compute a layer from its attention to its output."""
         layer = self._layers[index]
         scale, mlp = layer.residual_scale, layer.mlp

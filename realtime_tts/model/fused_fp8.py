@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
-from realtime_tts.model.fp8 import Rows8
 from realtime_tts.model.kernels.fp8_products import Fp8Product, what_is_missing
 from realtime_tts.model.kernels.fp8_rows import rms_norm_fp8, rows_fp8, swiglu_fp8
 from realtime_tts.model.kernels.gated_fp8 import GatedFp8Product, has_gated_fp8_product
@@ -41,34 +40,18 @@ class Fp8Layers:
         else:
             self._gate_up = Fp8Product(gate_up)
 
-    def tail(
-        self,
-        rows: Tensor,
-        length: int,
-        num_tail: int,
-        attend: Callable[[Tensor, int], Tensor],
-        first: Tensor | None = None,
-    ) -> Tensor:
-        """Return bidirectional sequences [N * length, hidden] → [N * num_tail, hidden], not normed.
+    def project(self, index: int, rows: Tensor) -> Tensor:
+        """Compute a layer from its input to attention."""
+        norm = self._layers[index].input_layernorm
+        return self._qkv.of(rms_norm_fp8(rows, norm.weight, norm.eps), index)
 
-        attend: maps packed queries, keys and values to attention's output for that many last positions per sequence.
-        first: output of the first layer's attention, if it is known.
-        """
-        for index, layer in enumerate(self._layers):
-            norm, behind, scale = layer.input_layernorm, layer.post_attention_layernorm, layer.residual_scale
-            num_queries = num_tail if index == len(self._layers) - 1 else length
-            if first is not None and index == 0:
-                heads = first
-            else:
-                heads = attend(self._qkv.of(rms_norm_fp8(rows, norm.weight, norm.eps), index), num_queries)
-            if num_queries < length:
-                rows = rows.view(-1, length, rows.shape[1])[:, -num_tail:].reshape(-1, rows.shape[1])
-            rows = self._o(heads, index, rows, scale)
-            wide = self._wide(rms_norm_fp8(rows, behind.weight, behind.eps), index)
-            rows = self._down.of(wide, index, rows, scale)
-        return rows
-
-    def _wide(self, normed: Rows8, index: int) -> Rows8:
+    def finish(self, index: int, rows: Tensor, heads: Tensor) -> Tensor:
+        """Compute a layer from its attention to its output."""
+        norm, scale = self._layers[index].post_attention_layernorm, self._layers[index].residual_scale
+        rows = self._o(heads, index, rows, scale)
+        normed = rms_norm_fp8(rows, norm.weight, norm.eps)
         if self._gate_up is None:
-            return rows_fp8(self._gated[index](normed))
-        return swiglu_fp8(self._gate_up.of(normed, index))
+            wide = rows_fp8(self._gated[index](normed))
+        else:
+            wide = swiglu_fp8(self._gate_up.of(normed, index))
+        return self._down.of(wide, index, rows, scale)
