@@ -210,7 +210,6 @@ def _time_ms(run: Callable[[], None]) -> float:
 @functools.cache
 def _library(device: int) -> tuple[Any, ctypes.c_void_p]:
     library = ctypes.CDLL(f"libcublasLt.so.{str(torch.version.cuda).split('.')[0]}")
-    library.cublasLtGetVersion.restype = ctypes.c_size_t
     handle = ctypes.c_void_p()
     with torch.cuda.device(device):
         _check(library.cublasLtCreate(ctypes.byref(handle)))
