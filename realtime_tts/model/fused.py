@@ -44,16 +44,7 @@ class TritonBackend:
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, kv: KVCache, layer: int, meta: AttentionMetadata) -> Tensor:
         qkv = torch.cat((q, k, v), dim=1).flatten(1)
-        return self.forward_packed(qkv, None, kv, layer, meta, q.shape[1])
-
-    def forward_packed(
-        self, qkv: Tensor, rope: Rope | None, kv: KVCache, layer: int, meta: AttentionMetadata, heads: int
-    ) -> Tensor:
-        """Return attention: qkv [T, (heads + 2 * kv_heads) * head_dim], not rotated → [T, heads * head_dim]."""
-        keys, values = kv.layer(layer)
-        return paged_attention(
-            qkv, rope, keys, values, meta.slot_mapping, meta.block_tables, meta.sequences, meta.positions, heads
-        )
+        return paged_attention(qkv, None, kv, layer, meta, q.shape[1])
 
 
 class FirstLayer:
@@ -144,7 +135,8 @@ class FusedStack:
         probed = probe.layer if probe is not None else None
         done, queries = few.forward(rows, rope, attend.kv, first, meta, probed)
         if probe is not None and queries is not None:
-            probe.readings = _reading(probe, queries, None, attend.kv, first + probe.layer, meta, few.heads)
+            keys, _ = attend.kv.layer(first + probe.layer)
+            probe.readings = head_reading(queries, None, keys, meta, few.heads, probe)
         return done
 
     def first_layer(self, mu: Tensor, prefix: Tensor, times: Tensor, length: int, *, guided: bool) -> FirstLayer | None:
@@ -219,9 +211,9 @@ def _attend(
     heads, kv_heads = attention.num_heads, attention.num_kv_heads
     if _is_read(attend):
         layer, meta, probe = attend.first_layer + index, attend.meta, attend.probe
-        out: Tensor = attend.backend.forward_packed(qkv, rope, attend.kv, layer, meta, heads)
+        out = paged_attention(qkv, rope, attend.kv, layer, meta, heads)
         if probe is not None and probe.layer == index:
-            probe.readings = _reading(probe, qkv, rope, attend.kv, layer, meta, heads)
+            probe.readings = head_reading(qkv, rope, attend.kv.layer(layer)[0], meta, heads, probe)
         return out
     split = qkv.view(*shape[:-1], heads + 2 * kv_heads, attention.head_dim)
     qk, v = split.split((heads + kv_heads, kv_heads), dim=-2)
@@ -234,18 +226,6 @@ def _is_read(attend: Any) -> bool:
     if not isinstance(attend, PagedAttention) or not isinstance(attend.backend, TritonBackend):
         return False
     return attend.probe is None or isinstance(attend.probe, HeadProbe)
-
-
-def _reading(
-    probe: HeadProbe, queries: Tensor, rope: Rope | None, kv: KVCache, layer: int, meta: AttentionMetadata, heads: int
-) -> Tensor:
-    """Return the probe's reading. queries [T, heads and more * head_dim]; rope: None if they are rotated already."""
-    spoken = probe.spoken
-    texts = spoken.rows, spoken.starts, spoken.lens
-    keys = kv.layer(layer)[0]
-    return head_reading(
-        queries, rope, keys, meta.block_tables, meta.sequences, meta.positions, probe.head, heads, texts
-    )
 
 
 class FusedFlow:

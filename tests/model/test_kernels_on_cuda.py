@@ -20,7 +20,7 @@ from realtime_tts.model.audio_vae import AudioVAE
 from realtime_tts.model.config import AudioVAEConfig, RopeConfig, TransformerConfig
 from realtime_tts.model.flow_matching import FlowMatching
 from realtime_tts.model.local_transformers import LocDiT
-from realtime_tts.model.text_head import TextSpans, text_attention
+from realtime_tts.model.text_head import HeadProbe, TextSpans, text_attention
 
 pytest.importorskip("triton", reason="needs triton")
 if not torch.cuda.is_available():
@@ -250,24 +250,21 @@ class Paged:
         slots = torch.randperm(len(spans) + 2)[: len(spans)].cuda()
         by_slot = torch.full((len(spans) + 2, width), order[0], device="cuda")
         by_slot[slots, : meta.block_tables.shape[1]] = meta.block_tables
-        self.mapping, self.positions = meta.slot_mapping, meta.positions
-        self.sequences, self.tables = slots[meta.sequences], by_slot
+        self.meta = AttentionMetadata(meta.positions, meta.slot_mapping, slots[meta.sequences], by_slot)
         # NaN wherever nothing was written: what is read of it shows.
-        shape = (num_blocks, block_size, kv_heads, head_dim)
-        self.keys, self.values = (torch.full(shape, math.nan, device="cuda", dtype=dtype) for _ in range(2))
+        shape = (1, 2, num_blocks, block_size, kv_heads, head_dim)
+        self.kv = KVCache(torch.full(shape, math.nan, device="cuda", dtype=dtype))
+        keys, values = self.kv.layer(0)
         self.qkv = draw(len(meta.positions), (heads + 2 * kv_heads) * head_dim, dtype=dtype)
         self.rope = rope_of(meta.positions, head_dim)
         self.past = [draw(2, whole - new, kv_heads, head_dim, dtype=dtype) for new, whole in spans]
         for table, (k, v) in zip(tables, self.past, strict=True):
             for position in range(k.shape[0]):
                 block, offset = table[position // block_size], position % block_size
-                self.keys[block, offset], self.values[block, offset] = k[position], v[position]
+                keys[block, offset], values[block, offset] = k[position], v[position]
 
     def run(self, rotates: bool) -> Tensor:
-        return paged_attention(
-            self.qkv, self.rope if rotates else None, self.keys, self.values, self.mapping, self.tables,
-            self.sequences, self.positions, self.heads,
-        )  # fmt: skip
+        return paged_attention(self.qkv, self.rope if rotates else None, self.kv, 0, self.meta, self.heads)
 
     def expected(self, rotates: bool) -> Tensor:
         out = []
@@ -311,10 +308,11 @@ def test_a_row_is_the_same_in_any_batch() -> None:
     together = paged.run(True)
     rows = torch.tensor([15, 3], device="cuda")
     cos, sin = (table[rows].contiguous() for table in paged.rope)
-    some = paged_attention(
-        paged.qkv[rows], (cos, sin), paged.keys, paged.values, paged.mapping[rows], paged.tables, paged.sequences[rows],
-        paged.positions[rows], 16,
-    )  # fmt: skip
+    all_rows = paged.meta
+    meta = AttentionMetadata(
+        all_rows.positions[rows], all_rows.slot_mapping[rows], all_rows.sequences[rows], all_rows.block_tables
+    )
+    some = paged_attention(paged.qkv[rows], (cos, sin), paged.kv, 0, meta, 16)
     assert torch.equal(some, together[rows])
 
 
@@ -324,20 +322,14 @@ def test_the_reading_of_a_head(dtype: torch.dtype) -> None:
     rows, starts, lens = [8, 12, 16, 13, 0], [1, 40, 250, 0, 0], [5, 60, 31, 1, 0]  # the last one: a padded row
     spoken = TextSpans(*(torch.tensor(values, device="cuda") for values in (rows, starts, lens)))
     paged.run(True)
-    made = [
-        head_reading(
-            paged.qkv, paged.rope, paged.keys, paged.tables, paged.sequences, paged.positions, 11, 16,
-            (spoken.rows, spoken.starts, spoken.lens),
-        )
-        for _ in range(2)
-    ]  # fmt: skip
+    keys, _ = paged.kv.layer(0)
+    probe = HeadProbe(0, 11, spoken)
+    made = [head_reading(paged.qkv, paged.rope, keys, paged.meta, 16, probe) for _ in range(2)]
     assert torch.equal(made[0][:-1], made[1][:-1])
     assert made[0][-1, 0].isnan()
     q = paged.qkv.double().view(-1, 20, 128)[:, 11:12]
     q = rotated(q, paged.rope[0].double(), paged.rope[1].double()).to(dtype)
-    meta = AttentionMetadata(paged.positions, paged.mapping, paged.sequences, paged.tables)
-    keys = KVCache(torch.stack((paged.keys, paged.values))[None]).layer(0)[0].nan_to_num(0.0)[:, :, 1:]
-    weights, index, mass = text_attention(q, keys, meta, spoken)
+    weights, index, mass = text_attention(q, keys.nan_to_num(0.0)[:, :, 1:], paged.meta, spoken)
     torch.testing.assert_close(made[0][:-1, 0], (weights * index).sum(-1)[:-1, 0], atol=1e-3, rtol=1e-4)
     torch.testing.assert_close(made[0][:-1, 1], mass[:-1, 0], atol=1e-4, rtol=1e-3)
 

@@ -11,6 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from realtime_tts.model.attention import AttentionMetadata, KVCache
+from realtime_tts.model.text_head import HeadProbe
+
 MAX_LOCAL_LENGTH = 16
 _MANY, _MEMBERS = 32, 4
 _MIN_TILE = 16  # minimum rows of a matrix product
@@ -150,34 +153,27 @@ def _paged(
 
 
 def paged_attention(
-    qkv: Tensor,
-    rope: tuple[Tensor, Tensor] | None,
-    keys: Tensor,
-    values: Tensor,
-    slot_mapping: Tensor,
-    tables: Tensor,
-    sequences: Tensor,
-    positions: Tensor,
-    heads: int,
+    qkv: Tensor, rope: tuple[Tensor, Tensor] | None, kv: KVCache, layer: int, meta: AttentionMetadata, heads: int
 ) -> Tensor:
     """Write keys and values, then return attention of each new position to its sequence so far, itself included.
 
-    qkv [T, width]; rope: cosine and signed sine [T, 1, head_dim] float32; keys, values [num_blocks, block_size,
-    kv_heads, head_dim]; slot_mapping, sequences, positions [T]; tables [N, max_blocks] → [T, heads * head_dim].
+    qkv [T, width], not rotated; rope: cosine and signed sine [T, 1, head_dim] float32 → [T, heads * head_dim].
     """
+    keys, values = kv.layer(layer)
     block_size, kv_heads, head_dim = keys.shape[1:]
     num_rows, group = qkv.shape[0], heads // kv_heads
     cos, sin = rope if rope is not None else (qkv, qkv)
     rotates = rope is not None
     _store[(num_rows, kv_heads)](
-        qkv, cos, sin, slot_mapping, keys, values, heads, kv_heads, head_dim, rotates, num_warps=1
+        qkv, cos, sin, meta.slot_mapping, keys, values, heads, kv_heads, head_dim, rotates, num_warps=1
     )
     out = torch.empty(num_rows, heads * head_dim, device=qkv.device, dtype=qkv.dtype)
     group_tile = max(_MIN_TILE, triton.next_power_of_2(group))
     tile = 32 if qkv.dtype == torch.float32 else 64
     _paged[(num_rows, kv_heads)](
-        qkv, cos, sin, keys, values, tables, sequences, positions, out, tables.stride(0), heads, kv_heads, head_dim,
-        group, group_tile, block_size, tile, rotates, _precision(qkv), head_dim**-0.5, num_warps=4,
+        qkv, cos, sin, keys, values, meta.block_tables, meta.sequences, meta.positions, out,
+        meta.block_tables.stride(0), heads, kv_heads, head_dim, group, group_tile, block_size, tile, rotates,
+        _precision(qkv), head_dim**-0.5, num_warps=4,
     )  # fmt: skip
     return out
 
@@ -227,29 +223,21 @@ def _head_reading(
 
 
 def head_reading(
-    qkv: Tensor,
-    rope: tuple[Tensor, Tensor] | None,
-    keys: Tensor,
-    tables: Tensor,
-    sequences: Tensor,
-    positions: Tensor,
-    head: int,
-    heads: int,
-    spoken: tuple[Tensor, Tensor, Tensor],
+    qkv: Tensor, rope: tuple[Tensor, Tensor] | None, keys: Tensor, meta: AttentionMetadata, heads: int, probe: HeadProbe
 ) -> Tensor:
-    """Return the reading of one head, after `paged_attention` has written the keys.
+    """Return the reading of a probe's head, [S, 2] float32, after `paged_attention` has written the layer's keys.
 
-    spoken: rows, starts and lens as in `TextSpans`, [S] → [S, 2] float32: expected index in the text, and the share of
-    attention on it.
+    qkv [T, heads and more * head_dim]; rope: None if they are rotated already.
     """
     block_size, kv_heads, head_dim = keys.shape[1:]
-    rows, starts, lens = spoken
-    out = torch.empty(rows.shape[0], 2, device=qkv.device)
+    head, spoken = probe.head, probe.spoken
+    num_streams = spoken.rows.shape[0]
+    out = torch.empty(num_streams, 2, device=qkv.device)
     cos, sin = rope if rope is not None else (qkv, qkv)
-    _head_reading[(rows.shape[0],)](
-        qkv, cos, sin, keys, tables, sequences, positions, rows, starts, lens, out, tables.stride(0), head,
-        head * kv_heads // heads, qkv.shape[1], kv_heads, head_dim, block_size, 32, rope is not None, head_dim**-0.5,
-        num_warps=4,
+    _head_reading[(num_streams,)](
+        qkv, cos, sin, keys, meta.block_tables, meta.sequences, meta.positions, spoken.rows, spoken.starts, spoken.lens,
+        out, meta.block_tables.stride(0), head, head * kv_heads // heads, qkv.shape[1], kv_heads, head_dim, block_size,
+        32, rope is not None, head_dim**-0.5, num_warps=4,
     )  # fmt: skip
     return out
 
