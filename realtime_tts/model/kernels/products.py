@@ -94,27 +94,19 @@ class Product:
         if plan is None or (_is_choosing and not plan.is_timed and rows <= _MOST_ROWS):
             plan = self._plans[rows, adds] = self._plan(rows, adds=adds)
         out = torch.empty(rows, self._size, device=x.device, dtype=self._out_dtype)
-        self._run(plan, x, x_scales, layer, out if onto is None else onto, out, scale, adds=adds)
+        self._run(plan, x, x_scales, layer, onto, out, scale)
         return out
 
     def _run(
-        self,
-        plan: _Plan,
-        x: Tensor,
-        x_scales: Tensor | None,
-        layer: int,
-        onto: Tensor,
-        out: Tensor,
-        scale: float,
-        *,
-        adds: bool,
+        self, plan: _Plan, x: Tensor, scales: Tensor | None, layer: int, onto: Tensor | None, out: Tensor, scale: float
     ) -> None:
         library, handle = _library(x.device.index)
         weight = self._weights[layer]
-        if self._scales is not None and x_scales is not None:
-            for name, scales in zip(_SCALES, (self._scales[layer], x_scales), strict=True):
-                _set(plan.operation, name, ctypes.c_void_p(scales.data_ptr()))
-        alpha, beta = ctypes.c_float(scale), ctypes.c_float(adds)
+        if self._scales is not None and scales is not None:
+            for name, factors in zip(_SCALES, (self._scales[layer], scales), strict=True):
+                _set(plan.operation, name, ctypes.c_void_p(factors.data_ptr()))
+        alpha, beta = ctypes.c_float(scale), ctypes.c_float(onto is not None)
+        addend = out if onto is None else onto
         _check(
             library.cublasLtMatmul(
                 handle,
@@ -122,7 +114,7 @@ class Product:
                 ctypes.byref(alpha),
                 *(ctypes.c_void_p(weight.data_ptr()), plan.weight, ctypes.c_void_p(x.data_ptr()), plan.x),
                 ctypes.byref(beta),
-                *(ctypes.c_void_p(onto.data_ptr()), plan.out, ctypes.c_void_p(out.data_ptr()), plan.out),
+                *(ctypes.c_void_p(addend.data_ptr()), plan.out, ctypes.c_void_p(out.data_ptr()), plan.out),
                 ctypes.byref(plan.choice.algorithm),
                 ctypes.c_void_p(_workspace(x.device.index).data_ptr()),
                 ctypes.c_size_t(_WORKSPACE_BYTES),
@@ -144,7 +136,7 @@ class Product:
         def time_ms(plan: _Plan) -> float:
             def run() -> None:
                 for layer in range(min(_MAX_TIMED, len(self._weights))):
-                    self._run(plan, x, x_scales, layer, out, out, 1e-3, adds=adds)
+                    self._run(plan, x, x_scales, layer, out if adds else None, out, 1e-3)
 
             return _time_ms(run)
 
