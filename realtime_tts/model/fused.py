@@ -23,7 +23,7 @@ from realtime_tts.model.kernels.attention import MAX_LOCAL_LENGTH, head_reading,
 from realtime_tts.model.kernels.cuda.build import CudaError
 from realtime_tts.model.kernels.flow import euler_step, flow_tokens
 from realtime_tts.model.kernels.gated import MIN_ROWS, GatedProduct, has_gated_product
-from realtime_tts.model.kernels.patch_attention import MIN_SEQUENCES, PatchAttention, SharedRows
+from realtime_tts.model.kernels.patch_attention import MIN_SEQUENCES, PatchAttention
 from realtime_tts.model.kernels.products import Product
 from realtime_tts.model.kernels.rows import rms_norm, swiglu
 from realtime_tts.model.kernels.stack import FlowStack, LocalStack, PagedStack, what_is_missing
@@ -70,8 +70,7 @@ class FirstLayer:
         """Return attention's output [rows, heads * head_dim]. rows: as `flow_tokens` returns them for `index`."""
         length = self._attention.length
         fresh = self._projected(rows[: self._num_streams * length], length, self._patch_size)
-        shared = SharedRows(self._kept, self._times[index], self._zeros, fresh, self._num_streams)
-        return self._attention.shared(shared, rope, guided=guided)
+        return self._attention.shared(self._kept, self._times[index], self._zeros, fresh, rope, guided=guided)
 
     def _projected(self, rows: Tensor, length: int = 1, tail: int = 1) -> Tensor:
         """Return the projections of the last `tail` of each `length` rows."""

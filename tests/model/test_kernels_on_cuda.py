@@ -32,7 +32,7 @@ from realtime_tts.model.kernels.attention import head_reading, local_attention, 
 from realtime_tts.model.kernels.flow import euler_step, flow_tokens
 from realtime_tts.model.kernels.gated import GatedProduct, has_gated_product
 from realtime_tts.model.kernels.noise import patch_noise
-from realtime_tts.model.kernels.patch_attention import PatchAttention, SharedRows
+from realtime_tts.model.kernels.patch_attention import PatchAttention
 from realtime_tts.model.kernels.products import Product, choosing
 from realtime_tts.model.kernels.rows import rms_norm, swiglu
 from realtime_tts.model.kernels.stack import missing_on
@@ -191,14 +191,14 @@ def test_patch_attention_to_shared_rows(streams: int, conditions: int, patch: in
     width = (heads + 2 * kv_heads) * 128
     kept, fresh = draw(streams, conditions + patch, width, dtype=dtype), draw(streams, patch, width, dtype=dtype)
     time, zeros = draw(width, dtype=dtype), torch.zeros(width, device="cuda", dtype=dtype)
-    shared = SharedRows(kept.view(-1, width), time, zeros, fresh.view(-1, width), streams)
+    shared = kept.view(-1, width), time, zeros, fresh.view(-1, width)
     rope = rope_of(torch.arange(length, device="cuda"), 128)
     given = torch.cat((kept[:, :conditions], time.expand(streams, 1, -1), kept[:, conditions:], fresh), dim=1)
     left_out = given.clone()
     left_out[:, :conditions] = 0
     whole = torch.cat((given, left_out) if guided else (given,)).view(-1, width)
     expected = local_expected(whole, rope, length, length, heads, kv_heads)
-    check(lambda: attention.shared(shared, rope, guided=guided), expected, dtype)
+    check(lambda: attention.shared(*shared, rope, guided=guided), expected, dtype)
 
 
 @needs_hopper

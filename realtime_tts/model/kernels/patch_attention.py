@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,22 +24,6 @@ class _Args(ctypes.Structure):
     )
 
 
-class SharedRows(NamedTuple):
-    """Projections of S streams' rows. Each stream has a sequence with its conditions and possibly one without. Rows
-    that are equal in several sequences are stored once. All tensors are contiguous.
-
-    kept: [S * (conditions + patch_size), width], for each stream its conditions, then the previous patch. time, zeros:
-    [width], of the time, which all share, and of a condition that is left out. fresh: [S * patch_size, width], of the
-    noisy patch.
-    """
-
-    kept: Tensor
-    time: Tensor
-    zeros: Tensor
-    fresh: Tensor
-    num_streams: int
-
-
 class PatchAttention:
     """`attention.local_attention` for one length, with heads of 128 values in bfloat16, on Hopper."""
 
@@ -56,10 +39,18 @@ class PatchAttention:
         """
         return self._run(_Args(qkv=qkv.data_ptr()), qkv, rope, qkv.shape[0] // self.length, num_queries)
 
-    def shared(self, rows: SharedRows, rope: Rope | None, *, guided: bool) -> Tensor:
-        """Return attention of every position of sequences (conditions, time, previous patch, noisy patch): those with
-        conditions and then, if `guided`, those without."""
-        kept, time, zeros, fresh, num_streams = rows
+    def shared(
+        self, kept: Tensor, time: Tensor, zeros: Tensor, fresh: Tensor, rope: Rope | None, *, guided: bool
+    ) -> Tensor:
+        """Return attention of every position of S streams' sequences (conditions, time, previous patch, noisy patch):
+        those with conditions and then, if `guided`, those without. Projections of rows that are equal in several
+        sequences are given once, contiguous.
+
+        kept: [S * (conditions + patch_size), width], for each stream its conditions, then the previous patch. time,
+        zeros: [width], of the time, which all share, and of a condition that is left out. fresh: [S * patch_size,
+        width], of the noisy patch.
+        """
+        num_streams = (len(kept) + len(fresh)) // (self.length - 1)
         args = _Args(kept=kept.data_ptr(), time=time.data_ptr(), zeros=zeros.data_ptr(), fresh=fresh.data_ptr())
         args.streams, args.conditions = num_streams, (len(kept) - len(fresh)) // num_streams
         return self._run(args, kept, rope, (1 + guided) * num_streams, self.length)
