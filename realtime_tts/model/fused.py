@@ -66,11 +66,11 @@ class FirstLayer:
         rows = self._projected(torch.cat((kept, times, mu.new_zeros(1, hidden))))
         self._kept, self._times, self._zeros = rows.split((len(kept), num_times, 1))
 
-    def heads(self, rows: Tensor, index: int, rope: Rope | None, *, guided: bool) -> Tensor:
+    def heads(self, rows: Tensor, index: int, rope: Rope | None) -> Tensor:
         """Return attention's output [rows, heads * head_dim]. rows: as `flow_tokens` returns them for `index`."""
         length = self._attention.length
         fresh = self._projected(rows[: self._num_streams * length], length, self._patch_size)
-        return self._attention.shared(self._kept, self._times[index], self._zeros, fresh, rope, guided=guided)
+        return self._attention.shared(self._kept, self._times[index], self._zeros, fresh, rope)
 
     def _projected(self, rows: Tensor, length: int = 1, tail: int = 1) -> Tensor:
         """Return the projections of the last `tail` of each `length` rows."""
@@ -138,11 +138,11 @@ class FusedStack:
             probe.readings = head_reading(queries, None, keys, meta, few.heads, probe)
         return done
 
-    def first_layer(self, mu: Tensor, prefix: Tensor, times: Tensor, length: int, *, guided: bool) -> FirstLayer | None:
+    def first_layer(self, mu: Tensor, prefix: Tensor, times: Tensor, length: int) -> FirstLayer | None:
         """Return the precomputed first layer of a flow if it is faster, else None: see `FirstLayer`."""
         is_more = len(self._layers) > 1 and not self.is_adapting
-        patches, num_sequences = self.patches, (1 + guided) * len(mu)
-        if patches is None or not is_more or patches.length != length or num_sequences < MIN_SEQUENCES:
+        patches = self.patches
+        if patches is None or not is_more or patches.length != length or 2 * len(mu) < MIN_SEQUENCES:
             return None
         return FirstLayer(self._layers[0], self._qkv, patches, mu, prefix, times)
 
@@ -242,27 +242,23 @@ class FusedFlow:
         return self.stack.fp8 is not None
 
     def forward(self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor:
-        """Return the same as `FlowMatching.forward`."""
+        """Return the same as `FlowMatching.forward`, for schedules with guidance."""
+        assert schedule.guided, "the kernels apply guidance"
         dit = self._dit
         dtype, patch_size = dit.in_proj.weight.dtype, noise.shape[1]
         length = mu.shape[1] + dit.separate_time + 2 * patch_size
         rope, cond = dit.decoder.first_rotary(length), dit.cond_proj(prefix.to(dtype))
         is_few = self.few is not None and self.few.takes(noise.shape[0], len(schedule.deltas))
         if self.few is not None and is_few and not self.stack.is_adapting:
-            # Its kernel always applies guidance; with a factor of 1 that is the velocity with the condition.
-            given = cfg if schedule.guided else torch.ones_like(cfg)
-            return self.few.solve(mu, cond, noise, schedule, given, rope)
+            return self.few.solve(mu, cond, noise, schedule, cfg, rope)
         x, mu, cfg = noise.float().clone(), mu.contiguous(), cfg.float().contiguous()
         weight, bias = dit.in_proj.weight.contiguous(), dit.in_proj.bias
-        how = {"separate_time": dit.separate_time, "guided": schedule.guided}
-        first = None
-        if dit.separate_time:
-            first = self.stack.first_layer(mu, cond, schedule.embeddings, length, guided=schedule.guided)
+        first = self.stack.first_layer(mu, cond, schedule.embeddings, length) if dit.separate_time else None
         for index, (delta, time) in enumerate(zip(schedule.deltas, schedule.embeddings, strict=True)):
-            rows = flow_tokens(x, mu, time, cond, weight, bias, **how)
-            heads = first.heads(rows, index, rope, guided=schedule.guided) if first is not None else None
+            rows = flow_tokens(x, mu, time, cond, weight, bias, separate_time=dit.separate_time)
+            heads = first.heads(rows, index, rope) if first is not None else None
             velocity = dit.out_proj(self.stack.tail(rows, rope, length, patch_size, heads))
-            euler_step(x, velocity, cfg if schedule.guided else None, delta)
+            euler_step(x, velocity, cfg, delta)
         return x
 
 

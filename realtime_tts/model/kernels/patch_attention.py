@@ -39,12 +39,10 @@ class PatchAttention:
         """
         return self._run(_Args(qkv=qkv.data_ptr()), qkv, rope, qkv.shape[0] // self.length, num_queries)
 
-    def shared(
-        self, kept: Tensor, time: Tensor, zeros: Tensor, fresh: Tensor, rope: Rope | None, *, guided: bool
-    ) -> Tensor:
+    def shared(self, kept: Tensor, time: Tensor, zeros: Tensor, fresh: Tensor, rope: Rope | None) -> Tensor:
         """Return attention of every position of S streams' sequences (conditions, time, previous patch, noisy patch):
-        those with conditions and then, if `guided`, those without. Projections of rows that are equal in several
-        sequences are given once, contiguous.
+        those with conditions and then those without. Projections of rows that are equal in several sequences are given
+        once, contiguous.
 
         kept: [S * (conditions + patch_size), width], for each stream its conditions, then the previous patch. time,
         zeros: [width], of the time, which all share, and of a condition that is left out. fresh: [S * patch_size,
@@ -53,7 +51,7 @@ class PatchAttention:
         num_streams = (len(kept) + len(fresh)) // (self.length - 1)
         args = _Args(kept=kept.data_ptr(), time=time.data_ptr(), zeros=zeros.data_ptr(), fresh=fresh.data_ptr())
         args.streams, args.conditions = num_streams, (len(kept) - len(fresh)) // num_streams
-        return self._run(args, kept, rope, (1 + guided) * num_streams, self.length)
+        return self._run(args, kept, rope, 2 * num_streams, self.length)
 
     def _run(self, args: _Args, like: Tensor, rope: Rope | None, num_sequences: int, num_queries: int) -> Tensor:
         out = torch.empty(num_sequences * num_queries, self._heads * HEAD_DIM, device=like.device, dtype=like.dtype)
