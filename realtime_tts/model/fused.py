@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from realtime_tts.model.adapted import adapted, is_adapting
-from realtime_tts.model.attention import AttentionMetadata, FullAttention, KVCache, PagedAttention
+from realtime_tts.model.attention import AttentionMetadata, FullAttention, KVCache
 from realtime_tts.model.flow_matching import FlowMatching, FlowSchedule
 from realtime_tts.model.fused_fp8 import MIN_ROWS as MIN_FP8_ROWS
 from realtime_tts.model.fused_fp8 import Fp8Layers
@@ -27,8 +27,7 @@ from realtime_tts.model.kernels.patch_attention import MIN_SEQUENCES, PatchAtten
 from realtime_tts.model.kernels.products import Product
 from realtime_tts.model.kernels.rows import rms_norm, swiglu
 from realtime_tts.model.kernels.stack import FlowStack, LocalStack, PagedStack, what_is_missing
-from realtime_tts.model.minicpm import Attention, DecoderLayer, MiniCPM, Rope, rotate
-from realtime_tts.model.text_head import HeadProbe
+from realtime_tts.model.minicpm import DecoderLayer, MiniCPM, Rope
 from realtime_tts.model.voxcpm import VoxCPM
 
 logger = logging.getLogger(__name__)
@@ -81,7 +80,7 @@ class FusedStack:
     """A `MiniCPM` whose residual additions are part of the products, and whose other operations are kernels.
 
     few: kernel that takes a few rows through all layers at once.
-    patches: attention kernel for many short sequences of its length, faster than the general one.
+    patches: attention kernel for many short sequences, all of its length; faster than the general one.
     many_rows: use SwiGLU in the epilogue of the product before it, if supported.
     fp8: `tail` uses products in eight bits for many rows. Raises ValueError if they are not supported.
     """
@@ -107,42 +106,45 @@ class FusedStack:
         self.fp8 = Fp8Layers(layers) if fp8 else None
 
     def forward(self, x: Tensor, rope: Rope | None, attend: Any) -> Tensor:
-        """Return the same as `MiniCPM.forward`."""
+        """Return the same as `MiniCPM.forward`, for bidirectional attention within short sequences, and for attention
+        over a paged cache without a probe or with a `HeadProbe`."""
         rows = x.reshape(-1, x.shape[-1]).contiguous()
         if self.few is not None and len(rows) <= self.few.max_rows and not self.is_adapting:
-            done = self._at_once(rows, x.shape, rope, attend)
-            if done is not None:
-                return self._normed(self._norm, done).view(x.shape)
-        for index, layer in enumerate(self._layers):
-            qkv = self.project(index, rows)
-            if isinstance(attend, FullAttention) and not attend.causal and x.shape[-2] <= MAX_LOCAL_LENGTH:
-                heads = self._attend_locally(qkv, rope, x.shape[-2], x.shape[-2])
-            else:
-                heads = _attend(attend, index, layer.self_attn, qkv, rope, x.shape)
-            rows = self.finish(index, rows, heads)
+            rows = self._at_once(self.few, rows, rope, attend)
+        else:
+            for index in range(len(self._layers)):
+                heads = self._attend(index, self.project(index, rows), rope, attend, x.shape[-2])
+                rows = self.finish(index, rows, heads)
         return self._normed(self._norm, rows).view(x.shape)
 
-    def _at_once(self, rows: Tensor, shape: tuple[int, ...], rope: Rope | None, attend: Any) -> Tensor | None:
-        """Run all layers in one kernel; return None if it does not support `attend`."""
-        few = self.few
+    def _at_once(self, few: LocalStack | PagedStack, rows: Tensor, rope: Rope | None, attend: Any) -> Tensor:
+        """Run all layers in one kernel."""
         if isinstance(few, LocalStack):
-            is_local = isinstance(attend, FullAttention) and not attend.causal and shape[-2] == few.length
-            return few.forward(rows, rope) if is_local else None
-        if not isinstance(few, PagedStack) or not _is_read(attend):
-            return None
+            return few.forward(rows, rope)
         probe, meta, first = attend.probe, attend.meta, attend.first_layer
         probed = probe.layer if probe is not None else None
         done, queries = few.forward(rows, rope, attend.kv, first, meta, probed)
-        if probe is not None and queries is not None:
+        if queries is not None:
             keys, _ = attend.kv.layer(first + probe.layer)
             probe.readings = head_reading(queries, None, keys, meta, few.heads, probe)
         return done
 
-    def first_layer(self, mu: Tensor, prefix: Tensor, times: Tensor, length: int) -> FirstLayer | None:
+    def _attend(self, index: int, qkv: Tensor, rope: Rope | None, attend: Any, length: int) -> Tensor:
+        """Return attention from packed projections, [rows, heads * head_dim]."""
+        if isinstance(attend, FullAttention):
+            assert not attend.causal, "the kernel for whole sequences is bidirectional"
+            return self._attend_locally(qkv, rope, length, length)
+        layer, meta, heads = attend.first_layer + index, attend.meta, self._layers[0].self_attn.num_heads
+        out = paged_attention(qkv, rope, attend.kv, layer, meta, heads)
+        if attend.probe is not None and attend.probe.layer == index:
+            attend.probe.readings = head_reading(qkv, rope, attend.kv.layer(layer)[0], meta, heads, attend.probe)
+        return out
+
+    def first_layer(self, mu: Tensor, prefix: Tensor, times: Tensor) -> FirstLayer | None:
         """Return the precomputed first layer of a flow if it is faster, else None: see `FirstLayer`."""
         is_more = len(self._layers) > 1 and not self.is_adapting
         patches = self.patches
-        if patches is None or not is_more or patches.length != length or 2 * len(mu) < MIN_SEQUENCES:
+        if patches is None or not is_more or 2 * len(mu) < MIN_SEQUENCES:
             return None
         return FirstLayer(self._layers[0], self._qkv, patches, mu, prefix, times)
 
@@ -169,7 +171,7 @@ class FusedStack:
     def _attend_locally(self, qkv: Tensor, rope: Rope | None, length: int, num_queries: int) -> Tensor:
         """Return attention within whole short sequences, for the last positions of each."""
         patches = self.patches
-        if patches is not None and patches.length == length and len(qkv) >= MIN_SEQUENCES * length:
+        if patches is not None and len(qkv) >= MIN_SEQUENCES * length:
             return patches(qkv, rope, num_queries)
         attention = self._layers[0].self_attn
         return local_attention(qkv, rope, length, num_queries, attention.num_heads, attention.num_kv_heads)
@@ -203,30 +205,6 @@ class FusedStack:
         return rms_norm(rows, norm.weight, norm.eps)
 
 
-def _attend(
-    attend: Any, index: int, attention: Attention, qkv: Tensor, rope: Rope | None, shape: tuple[int, ...]
-) -> Tensor:
-    """Return attention from packed projections, [rows, heads * head_dim], by the kernel that fits or by `attend`."""
-    heads, kv_heads = attention.num_heads, attention.num_kv_heads
-    if _is_read(attend):
-        layer, meta, probe = attend.first_layer + index, attend.meta, attend.probe
-        out = paged_attention(qkv, rope, attend.kv, layer, meta, heads)
-        if probe is not None and probe.layer == index:
-            probe.readings = head_reading(qkv, rope, attend.kv.layer(layer)[0], meta, heads, probe)
-        return out
-    split = qkv.view(*shape[:-1], heads + 2 * kv_heads, attention.head_dim)
-    qk, v = split.split((heads + kv_heads, kv_heads), dim=-2)
-    q, k = (rotate(qk, rope) if rope is not None else qk).split((heads, kv_heads), dim=-2)
-    return attend(index, q, k, v).reshape(qkv.shape[0], -1)
-
-
-def _is_read(attend: Any) -> bool:
-    """Return whether it is paged attention that these kernels implement, without a probe or with a `HeadProbe`."""
-    if not isinstance(attend, PagedAttention) or not isinstance(attend.backend, TritonBackend):
-        return False
-    return attend.probe is None or isinstance(attend.probe, HeadProbe)
-
-
 class FusedFlow:
     """A `FlowMatching` with two kernels around each evaluation of its estimator.
 
@@ -253,7 +231,7 @@ class FusedFlow:
             return self.few.solve(mu, cond, noise, schedule, cfg, rope)
         x, mu, cfg = noise.float().clone(), mu.contiguous(), cfg.float().contiguous()
         weight, bias = dit.in_proj.weight.contiguous(), dit.in_proj.bias
-        first = self.stack.first_layer(mu, cond, schedule.embeddings, length) if dit.separate_time else None
+        first = self.stack.first_layer(mu, cond, schedule.embeddings) if dit.separate_time else None
         for index, (delta, time) in enumerate(zip(schedule.deltas, schedule.embeddings, strict=True)):
             rows = flow_tokens(x, mu, time, cond, weight, bias, separate_time=dit.separate_time)
             heads = first.heads(rows, index, rope) if first is not None else None
@@ -280,7 +258,7 @@ def fuse(model: VoxCPM, *, fp8_flow: bool = False) -> None:
         if stack.fused is None and _fits(stack):
             stack.fused = FusedStack(stack, _built(stack, functools.partial(PagedStack, stack), reasons))
     encoder, dit = model.feat_encoder.encoder, flow.estimator
-    if encoder.fused is None and _fits(encoder):
+    if encoder.fused is None and _fits(encoder) and 1 + patch_size <= MAX_LOCAL_LENGTH:
         few = _built(encoder, lambda: LocalStack(encoder, 1 + patch_size), reasons)
         encoder.fused = FusedStack(encoder, few, _patches(encoder, 1 + patch_size, reasons))
     length = num_mu + dit.separate_time + 2 * patch_size
