@@ -226,8 +226,7 @@ class FusedFlow:
         dtype, patch_size = dit.in_proj.weight.dtype, noise.shape[1]
         length = mu.shape[1] + dit.separate_time + 2 * patch_size
         rope, cond = dit.decoder.first_rotary(length), dit.cond_proj(prefix.to(dtype))
-        is_few = self.few is not None and self.few.takes(noise.shape[0], len(schedule.deltas))
-        if self.few is not None and is_few and not self.stack.is_adapting:
+        if self.few is not None and len(noise) <= self.few.MAX_STREAMS and not self.stack.is_adapting:
             return self.few.solve(mu, cond, noise, schedule, cfg, rope)
         x, mu, cfg = noise.float().clone(), mu.contiguous(), cfg.float().contiguous()
         weight, bias = dit.in_proj.weight.contiguous(), dit.in_proj.bias

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from realtime_tts.model.flow_matching import FlowSchedule
     from realtime_tts.model.local_transformers import LocDiT
 
-MAX_EVALUATIONS, _MAX_LAYERS = 64, 64
+_MAX_EVALUATIONS, _MAX_LAYERS = 64, 64  # of a flow, which has fewer than `MAX_FLOW_STEPS`; of a stack
 _HEAD_DIM, _CHUNK = 128, 1024
 # Processors left to the decoder, which runs beside the LMs of a few streams and would otherwise wait for them.
 _SPARE_BLOCKS, _SPARED_STREAMS = 4, 2
@@ -54,7 +54,7 @@ class _FlowArgs(_Args):
         *((name, _Pointer) for name in ("out_bias", "noise", "cfg", "velocity", "out")),
         ("streams", _Int),
         ("evaluations", _Int),
-        ("deltas", _Float * MAX_EVALUATIONS),
+        ("deltas", _Float * _MAX_EVALUATIONS),
     )
 
 
@@ -181,9 +181,6 @@ class FlowStack(_Stack):
         shape = {"NUM_MU": num_mu, "SEPARATE_TIME": int(dit.separate_time), "PATCH": patch_size}
         super().__init__(dit.decoder, length, tiles, {"LATENT": dit.in_proj.in_features, **shape})
         self._dit, self._length = dit, length
-
-    def takes(self, num_streams: int, num_evaluations: int) -> bool:
-        return num_streams <= self.MAX_STREAMS and num_evaluations <= MAX_EVALUATIONS
 
     def solve(
         self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor, rope: Rope | None
