@@ -32,6 +32,7 @@ M = TypeVar("M", bound=Message)
 _TYPES: dict[str, type[Message]] = {}
 _PACKER = msgpack.Packer()
 _FIELDS: dict[type[Message], tuple[str, ...]] = {}
+_PREFIXED = {"request_id", "context_id"}
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -378,12 +379,16 @@ def encode(message: Message, **other: str) -> bytes:
 class Decoder:
     """Incremental decoder: `feed` any split of the byte stream, get whole messages.
 
+    Args:
+        prefix: put in front of each message's `request_id` and `context_id`.
+
     Raises:
         WireError: a message that is too large or no map, an unknown type or wrong fields. The connection cannot be used
             afterwards.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
         self._renew()
 
     def _renew(self) -> None:
@@ -396,6 +401,9 @@ class Decoder:
         try:
             self._unpacker.feed(data)
             for fields in self._unpacker:
+                if self._prefix:
+                    for name in _PREFIXED & fields.keys():
+                        fields[name] = self._prefix + fields[name]
                 messages.append(_TYPES[fields.pop("type")](**fields))
                 num_read = self._unpacker.tell()
         except Exception as error:

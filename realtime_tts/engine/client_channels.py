@@ -8,7 +8,6 @@ random, and a voice is kept as long as a client holds it. Adapters are shared in
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 from collections import Counter, defaultdict
@@ -20,29 +19,52 @@ from realtime_tts.errors import AdapterExists, AdapterNotFound, VoiceExists, Wir
 logger = logging.getLogger(__name__)
 
 MAX_UNSENT_BYTES = 64 * 1024 * 1024  # a working client reads all the time; beyond this it counts as stopped
-_READ_BYTES = 256 * 1024
 _CLOSE_S = 2.0  # time for clients to read the last messages
 _REPORT_LOAD_AFTER_S = 0.02  # changes within this time are sent as one message
+_FOR_ENGINE = (frames.Extend, frames.Cancel, frames.Playback, frames.SetPriority, frames.Opening)
 
 
-@dataclasses.dataclass(eq=False, slots=True)
-class _Client:
-    number: int
-    writer: asyncio.StreamWriter
-    contexts: set[str] = dataclasses.field(default_factory=set)  # under the engine's names
-    working: Counter[str] = dataclasses.field(default_factory=Counter)  # number of requests by those contexts
-    reported_others: int = 0
+class _Client(asyncio.Protocol):
+    """Connection of one client.
 
-    def name(self, own_id: str) -> str:
-        """Return the engine's name for a client's id."""
-        return f"{self.number}/{own_id}"
+    Attributes:
+        prefix: what the engine's names have in front of this client's ids.
+        contexts: open contexts, under the engine's names. working: number of requests by those contexts.
+        closed: done when the connection has ended.
+    """
+
+    def __init__(self, channels: ClientChannels, number: int) -> None:
+        self.prefix = f"{number}/"
+        self.contexts: set[str] = set()
+        self.working: Counter[str] = Counter()
+        self.reported_others = 0
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.transport: asyncio.Transport
+        self._channels, self._decoder = channels, frames.Decoder(self.prefix)
 
     def write(self, message: frames.Message) -> None:
-        self.writer.write(frames.encode(message))
+        self.transport.write(frames.encode(message))
 
     @property
     def num_unsent_bytes(self) -> int:
-        return self.writer.transport.get_write_buffer_size()
+        return self.transport.get_write_buffer_size()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._channels.join(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._decoder.feed(data):
+                self._channels.receive(self, message)
+        except WireError as error:
+            logger.error("a client sent what cannot be understood: %s", error)
+            self.transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._channels.leave(self)
+        self.closed.set_result(None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,6 +92,8 @@ _Key = tuple[type[frames.RemoveVoice] | type[frames.RemoveAdapter], str]  # mess
 class ClientChannels:
     """Clients of one worker. Belongs to the event loop.
 
+    Every frame is passed on in the callback that received it, without a task in between.
+
     Args:
         ready: first message to each client.
         take: called with the clients' messages for the engine, under the engine's names.
@@ -86,11 +110,14 @@ class ClientChannels:
         self._stats = frames.Stats()
         self._load_report: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, path: str) -> None:
         """Accept clients at this unix socket."""
-        self._server = await asyncio.start_unix_server(self._accept, path, limit=_READ_BYTES)
+        self._server = await asyncio.get_running_loop().create_unix_server(self._accept, path)
+
+    def _accept(self) -> _Client:
+        self._num_clients += 1
+        return _Client(self, self._num_clients)
 
     async def close(self) -> None:
         """Send what is queued, and close all connections."""
@@ -99,9 +126,9 @@ class ClientChannels:
         if self._load_report is not None:
             self._load_report.cancel()
         for client in self._clients:
-            client.writer.close()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_CLOSE_S)
+            client.transport.close()
+        if self._clients:
+            await asyncio.wait([client.closed for client in self._clients], timeout=_CLOSE_S)
 
     # ---- to the clients ------------------------------------------------------------------------------------------
 
@@ -116,13 +143,13 @@ class ClientChannels:
             for client, own in self._addressed(message):
                 unsent[client].append(frames.encode(own))
         for client, parts in unsent.items():
-            client.writer.write(b"".join(parts))
+            client.transport.write(b"".join(parts))
 
     def beat(self, stats: frames.Stats) -> None:
         """Send a heartbeat to all clients, and later to each new one at once."""
         self._stats, data = stats, frames.encode(stats)
         for client in self._clients:
-            client.writer.write(data)
+            client.transport.write(data)
 
     def relieve(self) -> bool:
         """Return False while the only client does not read its audio. With several clients, cut off those that do not
@@ -132,7 +159,7 @@ class ClientChannels:
             return not slow
         for client in slow:
             logger.error("a client of this worker does not read; its connection is cut off")
-            client.writer.transport.abort()
+            client.transport.abort()
         return True
 
     @property
@@ -174,57 +201,31 @@ class ClientChannels:
 
     # ---- from the clients ----------------------------------------------------------------------------------------
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        self._num_clients += 1
-        client = _Client(self._num_clients, writer)
+    def join(self, client: _Client) -> None:
         self._clients.add(client)
         client.write(self._ready)
         client.write(self._stats)
         if self._prefixes:
             client.write(frames.Prefixes(dict(self._prefixes)))
         self._load_changed()
-        try:
-            await self._serve(client, reader)
-        finally:
-            self._leave(client)
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
 
-    async def _serve(self, client: _Client, reader: asyncio.StreamReader) -> None:
-        decoder = frames.Decoder()
-        try:
-            while data := await reader.read(_READ_BYTES):
-                for message in decoder.feed(data):
-                    self._receive(client, message)
-        except ConnectionError:
-            pass
-        except WireError as error:
-            logger.error("a client sent what cannot be understood: %s", error)
-
-    def _receive(self, client: _Client, message: frames.Message) -> None:
+    def receive(self, client: _Client, message: frames.Message) -> None:
+        """Take in a message; its request and context are under the engine's names already."""
         if isinstance(message, frames.Generate):
-            request, context = client.name(message.request_id), client.name(message.context_id)
+            request, context = message.request_id, message.context_id
             if request not in self._requests and not message.draft:
-                self._requests[request] = _Request(client, message.request_id, context)
+                self._requests[request] = _Request(client, request.removeprefix(client.prefix), context)
                 client.working[context] += 1
                 self._load_changed()
             client.contexts.add(context)
-            self._take(dataclasses.replace(message, request_id=request, context_id=context))
-        elif isinstance(message, frames.Extend | frames.Cancel):
-            self._take(dataclasses.replace(message, request_id=client.name(message.request_id)))
-        elif isinstance(message, frames.Playback | frames.SetPriority):
-            self._take(dataclasses.replace(message, context_id=client.name(message.context_id)))
+            self._take(message)
+        elif isinstance(message, _FOR_ENGINE):
+            self._take(message)
         elif isinstance(message, frames.CloseContext):
-            context = client.name(message.context_id)
-            client.contexts.discard(context)
-            self._take(frames.CloseContext(context))
+            client.contexts.discard(message.context_id)
+            self._take(message)
         elif isinstance(message, frames.EncodeVoice):
-            name = client.name(message.voice_id)
+            name = client.prefix + message.voice_id
             self._encodings[name] = client, message.voice_id
             self._take(dataclasses.replace(message, voice_id=name))
         elif isinstance(message, frames.AddVoice):
@@ -232,14 +233,12 @@ class ClientChannels:
             refusal = frames.VoiceFailed(message.voice_id, error.code, error.message)
             self._add(client, (frames.RemoveVoice, message.voice_id), message, refusal)
         elif isinstance(message, frames.RemoveVoice):
-            self._stop_encoding(client.name(message.voice_id))
+            self._stop_encoding(client.prefix + message.voice_id)
             self._release(client, (frames.RemoveVoice, message.voice_id))
         elif isinstance(message, frames.AddAdapter):
             exists = AdapterExists(f"another adapter {message.name!r} is loaded", field="adapter")
             failed = frames.AdapterFailed(message.name, exists.code, exists.message)
             self._add(client, (frames.RemoveAdapter, message.name), message, failed)
-        elif isinstance(message, frames.Opening):
-            self._take(message)
         elif isinstance(message, frames.RemoveAdapter):
             self._remove_adapter(client, message)
 
@@ -310,7 +309,7 @@ class ClientChannels:
         if self._encodings.pop(name, None) is not None:
             self._take(frames.RemoveVoice(name))
 
-    def _leave(self, client: _Client) -> None:
+    def leave(self, client: _Client) -> None:
         self._clients.discard(client)
         self._requests = {name: request for name, request in self._requests.items() if request.client is not client}
         self._load_changed()

@@ -44,6 +44,7 @@ from realtime_tts.model.checkpoint import LoadedModel, load_model
 logger = logging.getLogger("realtime_tts.engine.worker")
 
 HEARTBEAT_S = 0.5
+_SEND_S = 0.005  # longest time that the engine leaves the interpreter to the thread that sends a step's audio
 _LEAVE_AFTER_S = 1.0  # by then every client has learned that no new contexts are taken
 _MAX_UNSENT_STATS_BYTES = 64 * 1024  # limit for a supervisor that does not read
 
@@ -69,6 +70,8 @@ class Worker:
         self._has_room.set()
         self._outbox: list[frames.Message] = []
         self._outbox_lock = threading.Lock()
+        self._is_sent = threading.Event()  # the outbox is empty
+        self._is_sent.set()
         self._finished = asyncio.Event()
         self._stopping = False
         self._leaves_s: float | None = None  # time from which the worker may exit
@@ -133,6 +136,9 @@ class Worker:
                 has_worked = self.engine.step()
                 self._heap.keep(time.monotonic())  # between two steps, when no scratch memory is in use
                 if has_worked:
+                    # Two busy threads would share the interpreter, and each system call of the one that sends would
+                    # wait for the other.
+                    self._is_sent.wait(_SEND_S)
                     continue
                 if self.engine.is_idle and (self.engine.is_draining or self._may_leave):
                     break
@@ -156,6 +162,7 @@ class Worker:
             self._outbox.append(message)
             if len(self._outbox) > 1:
                 return
+            self._is_sent.clear()
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._flush)
 
@@ -165,6 +172,7 @@ class Worker:
         with self._outbox_lock:
             messages, self._outbox = self._outbox, []
         self.channels.send(messages)
+        self._is_sent.set()
         if not self.channels.relieve():
             self._has_room.clear()
 

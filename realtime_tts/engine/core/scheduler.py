@@ -286,9 +286,8 @@ class Scheduler:
                 first_underrun_s = deadline_s
             offers.append((not is_tight, deadline_s, number, request, can_wait))
             hurries |= request.status is not Status.DECODE or not request.paced or deadline_s < unhurried_s
-        most_urgent = heapq.nsmallest(self.config.full_streams, ample)
-        first_underrun_s = min([first_underrun_s, *(deadline_s for deadline_s, *_ in most_urgent[:1])])
-        offers += [(True, deadline_s, len(ready) + number, each, True) for deadline_s, number, each in most_urgent]
+        first_underrun_s = min(first_underrun_s, now + self.config.ample_lead_s if ample else math.inf)
+        offers += self._most_urgent(ample, -(-self.config.full_streams // 2) - len(ready), now)
         self._gathers = num_ready > 0 and not hurries and now < self._gathers_until_s
         if self._gathers:
             num_ready, offers = 0, []
@@ -312,6 +311,14 @@ class Scheduler:
         if num_ready:
             self._gathers_until_s = now + self.config.gather_s
         return plan
+
+    def _most_urgent(self, ample: list[Request], num: int, now: float) -> list[tuple[bool, float, int, Request, bool]]:
+        """Return offers of the most urgent streams among those with much time."""
+        if num <= 0:  # none of them would fit
+            return []
+        contexts = self._contexts
+        deadlines = ((contexts[each.context_id].deadline_s(each, now), index) for index, each in enumerate(ample))
+        return [(True, at_s, index - len(ample), ample[index], True) for at_s, index in heapq.nsmallest(num, deadlines)]
 
     def _fill_with_drafts(self, step: StepBuilder, now: float) -> None:
         """Add drafts to a step that has all streams which are ready: first those with the fewest patches."""
@@ -350,11 +357,11 @@ class Scheduler:
             if request.own_flow_steps
         }
 
-    def _ready(self, now: float, busy: frozenset[str]) -> tuple[list[Request], list[tuple[float, int, Request]]]:
+    def _ready(self, now: float, busy: frozenset[str]) -> tuple[list[Request], list[Request]]:
         """Return the running requests that are not busy and have text for another patch; lay out text to be read. Those
-        that need nothing but time, and have much of it, are apart, each with its deadline and a number."""
+        that need nothing but time, and have much of it, are apart."""
         ready: list[Request] = []
-        ample: list[tuple[float, int, Request]] = []
+        ample: list[Request] = []
         ample_s = now + self.config.ample_lead_s
         for context in self._groups.running:
             request = context.requests[0]
@@ -362,7 +369,7 @@ class Scheduler:
                 continue
             supply = request.supply
             if context.lead.underrun_s > ample_s and request.is_plain:
-                ample.append((context.deadline_s(request, now), len(ample), request))
+                ample.append(request)
                 continue
             if (not supply.is_final or request.waits_since_s is not None) and not self._has_text(request, now):
                 continue
