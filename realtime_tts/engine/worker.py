@@ -113,7 +113,8 @@ class Worker:
     def post(self, message: frames.Message | AdapterWeights) -> None:
         """Hand a message to the engine and wake it up."""
         self.engine.post(message)
-        self._wake.set()
+        if not self._wake.is_set():  # it takes a lock
+            self._wake.set()
 
     def leave(self) -> None:
         """Take no new context and exit when all are closed; the second call: when all running requests have ended."""
