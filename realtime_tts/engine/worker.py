@@ -30,7 +30,6 @@ import torch
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.heap import GIVE_BACK_EVERY_S, HeapKeeper, resident_bytes
-from realtime_tts.contract.threads import switch_quickly
 from realtime_tts.contract.watch import watch
 from realtime_tts.engine.calibrate import with_text_head
 from realtime_tts.engine.client_channels import ClientChannels
@@ -134,15 +133,14 @@ class Worker:
             while not self._stopping:
                 self._has_room.wait()
                 self._wake.clear()
-                has_worked = self.engine.step()
-                self._heap.keep(time.monotonic())  # between two steps, when no scratch memory is in use
-                if has_worked:
+                if self.engine.step():
                     # Two busy threads would share the interpreter, and each system call of the one that sends would
                     # wait for the other.
                     self._is_sent.wait(_SEND_S)
                     continue
                 if self.engine.is_idle and (self.engine.is_draining or self._may_leave):
                     break
+                self._heap.keep(time.monotonic())  # takes tens of milliseconds in a large process
                 idle_s = self.engine.idle_s()
                 self._wake.wait(GIVE_BACK_EVERY_S if idle_s is None else min(idle_s, GIVE_BACK_EVERY_S))
         except BaseException as error:
@@ -336,7 +334,6 @@ def main() -> None:
     parser.add_argument("--clients", required=True, help="where to create the unix socket for clients")
     parser.add_argument("--control", type=int, required=True, help="descriptor of a socket to the supervisor")
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    switch_quickly()
     arguments = parser.parse_args()
     status = asyncio.run(serve(arguments.control, arguments.clients))
     sys.stdout.flush()

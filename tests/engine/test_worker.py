@@ -483,7 +483,7 @@ async def test_the_engine_runs_in_the_thread_that_has_loaded_it(
     await until(lambda: not threads[0].is_alive())
 
 
-async def test_free_memory_is_given_back_between_steps_and_when_idle(
+async def test_free_memory_is_given_back_when_no_step_is_due(
     monkeypatch: pytest.MonkeyPatch, beside: Callable[..., Any]
 ) -> None:
     engine = CountingEngine(max_steps=3)
@@ -498,8 +498,8 @@ async def test_free_memory_is_given_back_between_steps_and_when_idle(
         for message in decoder.feed(await reader.read(1 << 18)):
             kept = message.kept_bytes if isinstance(message, frames.Stats) else kept
     assert kept == 123
-    await until(lambda: [steps for _, steps in seen].count(3) > 1)  # with the last step, and again without one
-    assert {1, 2} < {steps for _, steps in seen}
+    await until(lambda: [steps for _, steps in seen].count(3) > 1)
+    assert {steps for _, steps in seen} <= {0, 3}  # not between two steps: it takes as long as one
     assert {name for name, _ in seen} == {"engine_0"}
     worker.writer.close()
     assert await worker.ended.get() is None
