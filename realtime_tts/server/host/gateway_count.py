@@ -15,7 +15,9 @@ from realtime_tts.config import Settings
 from realtime_tts.contract.cores import usable_cores
 
 GPU_STREAMS = 712  # measured capacity of one H200: docs/lab/benchmarks.md
-GATEWAY_MS = 8.0  # CPU time for each second of speech with Opus: docs/lab/benchmarks.md
+# CPU time for each second of speech with Opus: 12.5 ms where its text is written live (docs/lab/gpu.md), and a quarter
+# more, since a gateway that needs its whole core is late.
+GATEWAY_MS = 16.0
 WORKER_CORES = 2  # for each GPU: one thread runs the steps, another serves the worker's clients
 
 

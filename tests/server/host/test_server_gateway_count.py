@@ -36,7 +36,7 @@ def test_as_many_as_the_listeners_need_of_the_cores_that_are_left(
 def test_the_reason_names_what_it_was_taken_from() -> None:
     taken = f"{GPU_STREAMS} streams of 1 GPU take {FULL:.0f} cores"
     assert choose(6, 1).reason == f"{taken}; of the 6 here, 4 are left beside the workers"
-    assert choose(64, 2, 40).reason == "80 streams of 2 GPUs take 1 core"
+    assert choose(64, 2, 20).reason == "40 streams of 2 GPUs take 1 core"
 
 
 @pytest.mark.parametrize(
