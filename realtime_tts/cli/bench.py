@@ -6,15 +6,18 @@ import contextlib
 import dataclasses
 import functools
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from realtime_tts.cli.options import Option, with_options
 from realtime_tts.contract.location import STARTER_VOICE
 from realtime_tts.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 Plan = TypeVar("Plan")
 
@@ -177,8 +180,8 @@ def engine(**options: Any) -> _Measured:
     gc.collect()
     gc.freeze()  # the same as in a worker
     click.get_current_context().call_on_close(gc.unfreeze)
-    with _progress() as progress:
-        rows = measure_steps(subject, plan, progress)
+    with _progress() as bar:
+        rows = measure_steps(subject, plan, bar.set_description_str)
     return _Measured(engine_table(rows), plan, subject.describe(), rows)
 
 
@@ -236,11 +239,11 @@ def server(
             address, watched = server_url(url, "/v1/stream", "ws"), None
         target = Target(address, watched, clients or default_clients(), words, start, api_key)
         subject, driver = describe_server(target), ServerLoad(target)
-        with _progress() as progress:
-            progress("one caller")
+        with _progress() as bar:
+            bar.set_description_str("one caller")
             driver.measure_turn()
             alone_ms = [driver.alone() for _ in range(plan.runs)]
-            result = measure_capacity(driver, plan, progress)
+            result = measure_capacity(driver, plan, bar.set_description_str)
         result.alone_ms = alone_ms
     return _Measured(capacity_table(result), plan, subject, result)
 
@@ -284,8 +287,6 @@ def load(
     """
     if (streams is None) == (rate is None):
         raise ConfigError("either --streams or --rate says how large the load is", field="streams")
-    from tqdm import tqdm
-
     from realtime_tts.bench.arrivals import OpenLoad
     from realtime_tts.bench.load_generator import Target
     from realtime_tts.bench.load_result import load_result
@@ -305,7 +306,7 @@ def load(
     rate_per_s = rate or (streams or 0.0) / driver.turn_s
     plan = OpenLoad(rate_per_s, driver.turn_s, seconds, rate is None, barge_ins)
     told = "{0[running]} speak, {0[ended]} have ended, {0[errors]} errors"
-    with tqdm(leave=False, bar_format=f"{{desc}}, {{elapsed}} of about {plan.end_s:.0f} s") as bar:
+    with _progress(f"{{desc}}, {{elapsed}} of about {plan.end_s:.0f} s") as bar:
         driver.on_now = lambda now: bar.set_description_str(told.format(now))
         result = load_result(driver.open_loop(plan.arrivals(seed)), plan, driver.cost)
     return _Measured(load_table(result), {**dataclasses.asdict(plan), "seed": seed}, subject, result, bool(result.void))
@@ -317,16 +318,8 @@ def _plan(kind: type[Plan], options: dict[str, Any], **more: object) -> Plan:
     return kind(**more, **{name: options.pop(name) for name in names})
 
 
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Count the parts of the work on stderr; yield a function that marks the previous part as done and names the next
-    one."""
+def _progress(bar_format: str = "{desc}, {elapsed}") -> tqdm[NoReturn]:
+    """Return a line on stderr that names what is being measured."""
     from tqdm import tqdm
 
-    with tqdm(leave=False) as bar:
-
-        def begin(what: str) -> None:
-            bar.update(bool(bar.desc))
-            bar.set_description(what)
-
-        yield begin
+    return tqdm(leave=False, bar_format=bar_format)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,15 @@ def test_the_command_measures_and_keeps_every_figure(tiny_directory: Path, tmp_p
     assert document["subject"]["model"] == "random-tiny"
     assert {"version", "commit", "machine", "packages", "settings"} <= set(document)
     assert plot.stat().st_size > 1000
+
+
+def test_the_progress_may_be_switched_off(tiny_directory: Path) -> None:
+    arguments = [sys.executable, "-m", "realtime_tts", "bench", "engine", "--model", str(tiny_directory)]
+    arguments += ["--device", "cpu", "--batches", "1", "--num-steps", "1", "--runs", "1", "--steps", "2"]
+    environment = {**os.environ, "TQDM_DISABLE": "1"}
+    result = subprocess.run(arguments, capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) == 3
 
 
 def test_streams_stay_together_for_as_long_as_was_asked(subject: Subject) -> None:
