@@ -79,9 +79,9 @@ class MarkupReader:
 
     def __init__(self, text_type: str, makes_sounds: bool = False) -> None:
         self._text = PlainReader(makes_sounds)
-        self._elements = SsmlReader() if text_type == "ssml" else None
+        self._elements = None if text_type == "text" else SsmlReader()
         self._is_decided = text_type != "auto"
-        self._beginning = ""  # kept back until its type is known
+        self._beginning = ""  # kept back until its type is known; without the white space before it
 
     @property
     def has_pending(self) -> bool:
@@ -90,13 +90,13 @@ class MarkupReader:
 
     def push(self, delta: str) -> Iterator[Piece]:
         if not self._is_decided:
-            self._beginning += delta
-            beginning = self._beginning.lstrip()
-            if len(beginning) < len(_ROOTS[0]) and any(root.startswith(beginning) for root in _ROOTS):
-                return
-            self._is_decided = True
-            self._elements = SsmlReader() if beginning.startswith(_ROOTS) else None
-            delta, self._beginning = self._beginning, ""
+            text = self._beginning + delta
+            self._beginning = text.lstrip()
+            delta = text[: len(text) - len(self._beginning)]
+            if len(self._beginning) >= len(_ROOTS[0]) or not any(root.startswith(self._beginning) for root in _ROOTS):
+                self._is_decided = True
+                self._elements = self._elements if self._beginning.startswith(_ROOTS) else None
+                delta, self._beginning = text, ""
         for piece in (delta,) if self._elements is None else self._elements.push(delta):
             if isinstance(piece, str):
                 yield from self._text.push(piece)
@@ -108,7 +108,8 @@ class MarkupReader:
         """Yield the text that was kept back, unchanged: nothing more comes soon. Incomplete elements of SSML are never
         taken for text; after white space alone, SSML may still follow."""
         pending, self._beginning = self._beginning, ""
-        self._is_decided = self._is_decided or bool(pending.strip())
+        if pending:
+            self._is_decided, self._elements = True, None
         yield from self._text.push(pending)
         yield from self._text.release()
 

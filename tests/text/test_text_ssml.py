@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from realtime_tts.errors import BadSSML
 from realtime_tts.text.characters import replace_surrogates
 from realtime_tts.text.lexicon import Lexicon
-from realtime_tts.text.markup import checking
+from realtime_tts.text.markup import MarkupReader, checking
 from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.planner import Segment
 from realtime_tts.text.ssml import MAX_DEPTH, MAX_SUBSTITUTED_CHARS, MAX_TAG_CHARS
@@ -188,6 +188,17 @@ def test_what_stands_for_something_else_is_bounded() -> None:
 def test_unless_it_is_said_ssml_begins_with_its_root(text: str, expected: list[str | float]) -> None:
     assert outline(plan(text, text_type="auto")) == expected
     assert outline(plan(*text, text_type="auto")) == expected
+
+
+def test_white_space_before_the_text_is_not_kept_back() -> None:
+    """A flood of it would be planned in one go when the text begins."""
+    reader = MarkupReader("auto")
+    assert list(reader.push(" \n")) == [" \n"]
+    assert not reader.has_pending
+    assert list(reader.push(" <spea")) == [" "]
+    assert reader.has_pending
+    with pytest.raises(BadSSML, match="at character 10"):
+        list(reader.push("k>&bad;"))
 
 
 def test_plain_text_stays_plain_where_that_is_said() -> None:
