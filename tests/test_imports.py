@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"audio.samples", "contract", "model"},
     "dialects": {"session", "audio", "contract.speech_params"},
     "speech": {"session", "contract", "workers", "text", "audio"},
-    "api": {"speech", "session", "text.pause_planner", "contract", "workers"},
+    "api": {"speech", "session", "text.planner", "contract", "workers"},
     "bench": {"contract", "engine", "model"},
     "server": {
         "dialects",
@@ -48,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
         "engine.setup",
         "speech.lexicons",
         "speech.text_source",
-        "text.pause_planner",
+        "text.planner",
         "text.skipped",
         "contract",
         "workers",

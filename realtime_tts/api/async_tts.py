@@ -30,7 +30,7 @@ from realtime_tts.speech.recordings import RecordingLike, VoiceRecordings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextSource, check_whole, speak_text, speaking
 from realtime_tts.speech.voices import VoiceLabels, VoiceRegistry
-from realtime_tts.text.pause_planner import PausePlanner
+from realtime_tts.text.planner import Planner
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec
 
@@ -253,6 +253,6 @@ class AsyncTTS:
         )
 
 
-def _tell_skipped(planner: PausePlanner, on_skipped: Callable[[Sequence[tuple[int, int]]], None] | None) -> None:
+def _tell_skipped(planner: Planner, on_skipped: Callable[[Sequence[tuple[int, int]]], None] | None) -> None:
     if on_skipped is not None and (skipped := planner.take_skipped()):
         on_skipped(skipped)

@@ -9,7 +9,7 @@ from realtime_tts.config import EngineConfig
 from realtime_tts.contract.location import check_location
 from realtime_tts.contract.policy import ZERO_SHOT_VOICE, ServingPolicy
 from realtime_tts.errors import ConfigError
-from realtime_tts.text.pause_planner import PlannerFactory
+from realtime_tts.text.planner import PlannerFactory
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ W3C's Pronunciation Lexicon Specification, is read too: its <alias>, since model
 def command(file: Path, text: str | None, language: str) -> None:
     """Check FILE, and show TEXT as the model reads it with this lexicon."""
     from realtime_tts.speech.lexicons import read_lexicon
-    from realtime_tts.text.pause_planner import PlannerFactory
+    from realtime_tts.text.planner import PlannerFactory
 
     lexicon = read_lexicon(file)
     if text is None:

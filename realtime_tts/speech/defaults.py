@@ -18,7 +18,7 @@ from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.text.folding import letters_within
 from realtime_tts.text.lexicon import request_lexicon
 from realtime_tts.text.normalizer import primary_subtag
-from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
+from realtime_tts.text.planner import Planner, PlannerFactory
 from realtime_tts.text.rules.table import compile_rules
 
 _LANGUAGE_TAG = re.compile("[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,8}")
@@ -33,7 +33,7 @@ class SpeechDefaults:
         voices: returns the names of the voices that a tenant can use.
         language: default language in which numbers, dates and the like are read.
         mode: default mode, one of `MODES`; None: live if the model measures which word it speaks, else by clauses.
-        stall_flush_s: see `PausePlanner`.
+        stall_flush_s: see `Planner`.
         lexicons: common lexicon and those of tenants.
         draw_seed: returns a seed for requests that set none.
         voice_aliases: other names for voices; a voice of that name comes first.
@@ -127,11 +127,11 @@ class SpeechDefaults:
         """Return the names of the loaded adapters."""
         return list(self._adapters())
 
-    def make_planner(self, settings: ContextSettings, tenant: str = "", *, fill_empty: bool = False) -> PausePlanner:
+    def make_planner(self, settings: ContextSettings, tenant: str = "", *, fill_empty: bool = False) -> Planner:
         """Return a planner of one context's text. The request's own lexicon comes first, then its key's, then the
         common one.
 
-        fill_empty: see `PausePlanner`.
+        fill_empty: see `Planner`.
         """
         params = settings.params
         own = (self._request_lexicon(tuple(lexicon.items())),) if (lexicon := params.get("lexicon")) else ()

@@ -11,8 +11,7 @@ from typing import TypeAlias
 
 from realtime_tts.speech.speaker import Speaker
 from realtime_tts.text.markup import checking
-from realtime_tts.text.pause_planner import PausePlanner
-from realtime_tts.text.planner import Planning, Segment
+from realtime_tts.text.planner import Planner, Planning, Segment
 
 TextLike: TypeAlias = str | Iterable[str | None] | AsyncIterable[str | None]  # None: a delta without text, as LLMs send
 # An answer's headers tell what of its text cannot be spoken, and leave with the first audio. Of a text that has such
@@ -95,7 +94,7 @@ async def check_whole(text: str, text_type: str) -> None:
 
 async def speak_text(
     source: TextSource,
-    planner: PausePlanner,
+    planner: Planner,
     speaker: Speaker,
     is_begun: asyncio.Event | None = None,
     on_segment: Callable[[Segment], None] = lambda segment: None,
@@ -160,7 +159,7 @@ async def speaking(speaker: Speaker, work: Coroutine[None, None, None]) -> Async
         await asyncio.gather(feeder, return_exceptions=True)
 
 
-def _work(delta: str | None, planner: PausePlanner, now: float) -> Iterator[Planning]:
+def _work(delta: str | None, planner: Planner, now: float) -> Iterator[Planning]:
     """The work of planning a piece of text or its end, divided: the segments do not depend on how."""
     for start in range(0, len(delta or ""), _PIECE_CHARS):
         yield planner.pushing((delta or "")[start : start + _PIECE_CHARS], now)

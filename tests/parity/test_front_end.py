@@ -7,11 +7,11 @@ import re
 import pytest
 
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.planner import SpeechPlanner
+from realtime_tts.text.planner import Planner
 
 
 def spoken(text: str) -> list[str]:
-    planner = SpeechPlanner(Normalizer())
+    planner = Planner(Normalizer())
     return [segment.text for segment in (*planner.push(text, 0.0), *planner.end(0.0))]
 
 

@@ -14,7 +14,7 @@ from realtime_tts.dialects.native import NativeDialect
 from realtime_tts.session.context import Context
 from realtime_tts.session.messages import ServerMessage, Words
 from realtime_tts.session.session import Session
-from realtime_tts.text.planner import SpeechPlanner
+from realtime_tts.text.planner import Planner
 
 pytestmark = pytest.mark.logs_errors
 NEVER = "command never. "
@@ -40,7 +40,7 @@ async def test_a_planner_that_raises_ends_its_context_and_no_other(
         await client.send("text", context_id="well", text="Hello there. ")
         await client.until("audio")
         with monkeypatch.context() as patched:
-            patched.setattr(SpeechPlanner, "pushing", broken)
+            patched.setattr(Planner, "pushing", broken)
             await client.send("text", context_id="bad", text="Hello there. ")
             failed = await client.until_terminal("bad")
         assert (failed["type"], failed["code"]) == ("context.failed", "internal_error")
@@ -103,7 +103,7 @@ async def test_a_context_that_cannot_even_fail_closes_the_session(
         await client.send("text", context_id="c", text=NEVER)
         await client.until("audio")
         with monkeypatch.context() as patched:
-            patched.setattr(SpeechPlanner, "pushing", broken)
+            patched.setattr(Planner, "pushing", broken)
             patched.setattr(Context, "fail", broken)
             await client.send("text", context_id="c", text="Hello there. ")
             assert await client.until_closed() == (1011, "internal_error")

@@ -37,8 +37,7 @@ from realtime_tts.session.messages import (
     Words,
 )
 from realtime_tts.session.session import Session
-from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import Segment
+from realtime_tts.text.planner import PlannerFactory, Segment
 
 LIVE = SpeechParams(mode="live")
 

@@ -18,7 +18,7 @@ from realtime_tts.session.messages import (
     WarningMessage,
     Words,
 )
-from realtime_tts.text.pause_planner import PlannerFactory
+from realtime_tts.text.planner import PlannerFactory
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,.?!'-"
 

@@ -23,8 +23,7 @@ from realtime_tts.session.messages import (
     StartSpeech,
     Text,
 )
-from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import Segment
+from realtime_tts.text.planner import PlannerFactory, Segment
 
 LONG = "One two three. " * 1000
 PLANNERS = PlannerFactory(None, 200, 1.0)

@@ -10,13 +10,12 @@ import pytest
 
 from realtime_tts.speech.text_source import PLANNED_AHEAD_CHARS, TextSource, speak_text
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
-from realtime_tts.text.planner import Planning, Segment, SpeechPlanner
+from realtime_tts.text.planner import Planner, PlannerFactory, Planning, Segment
 
 TEXT = "One sentence, with a clause. " * 200
 
 
-def make_planner() -> SpeechPlanner:
+def make_planner() -> Planner:
     return PlannerFactory(None, 120, None).make("en", live=False)
 
 
@@ -107,7 +106,7 @@ async def test_a_long_text_is_cut_into_segments_a_little_at_a_time() -> None:
     read: list[int] = []
     turns = 0
 
-    class Planner(PausePlanner):
+    class Counting(Planner):
         def pushing(self, delta: str, now: float) -> Planning:
             read.append(len(delta))
             return super().pushing(delta, now)
@@ -119,7 +118,7 @@ async def test_a_long_text_is_cut_into_segments_a_little_at_a_time() -> None:
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    planner = Planner(SpeechPlanner(Normalizer()), None)
+    planner = Counting(Normalizer())
     await speak_text(TextSource("x" * 20_000), planner, Engine(10_000))  # type: ignore[arg-type]
     task.cancel()
     assert sum(read) == 20_000

@@ -18,8 +18,7 @@ from realtime_tts.session.messages import NOTHING_PLAYED_MS
 from realtime_tts.session.settings import ContextSettings
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextSource, speak_text
-from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import Segment
+from realtime_tts.text.planner import PlannerFactory, Segment
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec
 

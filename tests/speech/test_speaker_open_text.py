@@ -17,8 +17,7 @@ from realtime_tts.contract import frames
 from realtime_tts.errors import EngineLost, InvalidRequest
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.speech.text_source import TextSource, speak_text
-from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import Segment
+from realtime_tts.text.planner import PlannerFactory, Segment
 from realtime_tts.workers.client import EngineClient
 
 SETTINGS = context_settings(mode="live")

@@ -16,8 +16,7 @@ from realtime_tts.contract import frames
 from realtime_tts.contract.policy import ServingPolicy
 from realtime_tts.session.alignment import WordAligner
 from realtime_tts.speech.speaker import Piece, Speaker
-from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import Segment
+from realtime_tts.text.planner import PlannerFactory, Segment
 from realtime_tts.workers.client import EngineClient
 
 RATE_HZ, PATCH_SAMPLES, LAG_MS = 16_000, 2560, 80.0

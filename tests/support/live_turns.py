@@ -20,8 +20,7 @@ from realtime_tts.engine.core.request import StepPlan
 from realtime_tts.engine.engine import Engine
 from realtime_tts.engine.setup import choose_config
 from realtime_tts.model.checkpoint import LoadedModel
-from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import Segment
+from realtime_tts.text.planner import PlannerFactory, Segment
 
 STALL_FLUSH_S = 1.0
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.planner import Segment, SpeechPlanner
+from realtime_tts.text.planner import Planner, Segment
 from realtime_tts.text.segmenter import Segmenter, SegmenterConfig
 from realtime_tts.text.skipped import DROPPED
 
@@ -48,7 +48,7 @@ TEXTS = st.one_of(
 @example(text="\u20ac@", normalizer=Normalizer("en", LETTERS))
 @settings(deadline=None)
 def test_what_may_not_be_skipped_is_not(text: str, normalizer: Normalizer) -> None:
-    planner = SpeechPlanner(normalizer, SegmenterConfig(max_chars=70))
+    planner = Planner(normalizer, SegmenterConfig(max_chars=70))
     planner.push(text, 0.0)
     planner.end(0.0)
     assert not planner.take_skipped() or planner.may_skip(text)
@@ -63,7 +63,7 @@ def test_plain_text_may_not_be_skipped() -> None:
 
 
 def plan(text: str, normalizer: Normalizer, max_chars: int, split: int | None = None) -> list[Segment]:
-    planner = SpeechPlanner(normalizer, SegmenterConfig(max_chars=max_chars))
+    planner = Planner(normalizer, SegmenterConfig(max_chars=max_chars))
     step = split or max(1, len(text))
     found = [each for start in range(0, len(text), step) for each in planner.push(text[start : start + step], 0.0)]
     return [*found, *planner.end(0.0)]
@@ -84,7 +84,7 @@ def dropped(text: str, normalizer: Normalizer, max_chars: int) -> list[tuple[int
 
 
 def skipped(text: str, normalizer: Normalizer, max_chars: int, split: int) -> list[tuple[int, int]]:
-    planner = SpeechPlanner(normalizer, SegmenterConfig(max_chars=max_chars))
+    planner = Planner(normalizer, SegmenterConfig(max_chars=max_chars))
     found: list[tuple[int, int]] = []
     for start in range(0, len(text), split):
         planner.push(text[start : start + split], 0.0)

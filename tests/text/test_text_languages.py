@@ -15,7 +15,7 @@ import pytest
 from odd_texts import ODD_TEXTS
 
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.pause_planner import PlannerFactory
+from realtime_tts.text.planner import PlannerFactory
 from realtime_tts.text.skipped import DROPPED
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "languages.jsonl").read_text("utf-8").splitlines()]

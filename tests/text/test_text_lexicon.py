@@ -20,8 +20,7 @@ from realtime_tts.text.lexicon import (
 )
 from realtime_tts.text.lexicon_file import parse_lexicon
 from realtime_tts.text.normalizer import NormalizedText, Normalizer
-from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import Segment
+from realtime_tts.text.planner import PlannerFactory, Segment
 from realtime_tts.text.skipped import SKIPPED
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")

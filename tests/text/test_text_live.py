@@ -12,18 +12,17 @@ from hypothesis import strategies as st
 from test_text_open import NORMALIZERS, TEXTS
 
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import OPEN_STALL_S, Segment, SpeechPlanner
+from realtime_tts.text.planner import OPEN_STALL_S, Planner, PlannerFactory, Segment
 from realtime_tts.text.segmenter import SegmenterConfig
 
 SPELLING = table.SPELLING
 
 
-def live(stall_flush_s: float | None = None, config: SegmenterConfig | None = None) -> SpeechPlanner:
-    return SpeechPlanner(SPELLING, config, stall_flush_s, live=True)
+def live(stall_flush_s: float | None = None, config: SegmenterConfig | None = None) -> Planner:
+    return Planner(SPELLING, config, stall_flush_s, live=True)
 
 
-def feed(planner: SpeechPlanner, text: str, now: float = 0.0) -> list[Segment]:
+def feed(planner: Planner, text: str, now: float = 0.0) -> list[Segment]:
     """Pushed character by character, a microsecond apart."""
     return [segment for at, char in enumerate(text) for segment in planner.push(char, now + at / 1e6)]
 
@@ -185,7 +184,7 @@ def whole(
     flushes: Collection[int] = (),
 ) -> list[Segment]:
     """What the mode that waits gives, with a flush before some characters."""
-    planner, found = SpeechPlanner(normalizer, config), []
+    planner, found = Planner(normalizer, config), []
     for index, char in enumerate(text):
         found += planner.flush(0.0) if index in flushes else []
         found += planner.push(char, 0.0)
@@ -245,7 +244,7 @@ def test_whatever_the_split_what_is_given_early_is_how_the_whole_begins(
 ) -> None:
     rng = random.Random(seed)
     flushes = {rng.randrange(len(text) + 1) for _ in range(num_flushes)}
-    planner = SpeechPlanner(normalizer, config, live=True)
+    planner = Planner(normalizer, config, live=True)
     found, start, now = [], 0, 0.0
     while start < len(text):
         if start in flushes:
@@ -267,7 +266,7 @@ def test_whatever_the_split_what_is_given_early_is_how_the_whole_begins(
 def test_both_modes_leave_out_the_same(cut: Callable[[str], list[str]]) -> None:
     text = "Well 😀 then, see [this](http://x.y/z) Привет thing, 🎉 and more. And so on 👍 "
     found = []
-    for planner in (SpeechPlanner(SPELLING), live()):
+    for planner in (Planner(SPELLING), live()):
         for piece in cut(text):
             planner.push(piece, 0.0)
         planner.end(0.0)

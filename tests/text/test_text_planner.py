@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.text.normalizer import NormalizedText, Normalizer
-from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import Segment, SpeechPlanner
+from realtime_tts.text.planner import Planner, PlannerFactory, Segment
 from realtime_tts.text.segmenter import SegmenterConfig
 from realtime_tts.text.skipped import NONE
 from realtime_tts.text.spoken import Span
@@ -22,7 +21,7 @@ SHORT = SegmenterConfig(max_chars=70)
 
 
 def plan(text: str, normalizer: Normalizer = SPELLING, config: SegmenterConfig = SHORT) -> list[Segment]:
-    planner = SpeechPlanner(normalizer, config)
+    planner = Planner(normalizer, config)
     return [*planner.push(text, 0.0), *planner.end(0.0)]
 
 
@@ -97,7 +96,7 @@ def test_a_reading_with_fewer_words_than_its_source_is_cut_within() -> None:
 
 @pytest.mark.parametrize("text", ["", "   ", "\n\n", "!!! ???", "😀😀", "—", "\u200b", "((((", "Привет", "\x00\x01"])
 def test_what_cannot_be_spoken_gives_no_segment(text: str) -> None:
-    planner = SpeechPlanner(SPELLING, SHORT, stall_flush_s=0.5)
+    planner = Planner(SPELLING, SHORT, stall_flush_s=0.5)
     assert planner.push(text, 0.0) == []
     assert planner.end(0.0) == []
     assert planner.num_chars == len(text)
@@ -148,7 +147,7 @@ def test_grown_text_is_divided_at_pauses_and_between_words() -> None:
 
 
 def test_a_stalled_stream_is_flushed() -> None:
-    planner = SpeechPlanner(SPELLING, SHORT, stall_flush_s=0.5)
+    planner = Planner(SPELLING, SHORT, stall_flush_s=0.5)
     planner.push("Let me check, ", 10.0)
     assert planner.next_deadline() == 10.5
     assert planner.tick(10.4) == []
@@ -158,7 +157,7 @@ def test_a_stalled_stream_is_flushed() -> None:
 
 
 def test_a_stream_stalled_within_a_word_is_waited_for_twice_as_long() -> None:
-    planner = SpeechPlanner(SPELLING, SHORT, stall_flush_s=0.5)
+    planner = Planner(SPELLING, SHORT, stall_flush_s=0.5)
     planner.push("Let me che", 10.0)
     assert planner.next_deadline() == 11.0
     planner.push("ck", 10.7)
@@ -167,7 +166,7 @@ def test_a_stream_stalled_within_a_word_is_waited_for_twice_as_long() -> None:
 
 
 def test_without_a_stall_limit_pending_text_waits() -> None:
-    planner = SpeechPlanner(SPELLING, SHORT)
+    planner = Planner(SPELLING, SHORT)
     planner.push("Hello", 0.0)
     assert planner.next_deadline() is None
     assert planner.tick(1e9) == []
@@ -175,14 +174,14 @@ def test_without_a_stall_limit_pending_text_waits() -> None:
 
 
 def test_an_empty_delta_changes_nothing() -> None:
-    planner = SpeechPlanner(SPELLING, SHORT, stall_flush_s=1.0)
+    planner = Planner(SPELLING, SHORT, stall_flush_s=1.0)
     planner.push("Hello", 0.0)
     assert planner.push("", 5.0) == []
     assert planner.next_deadline() == 2.0
 
 
 def test_a_second_end_has_no_effect() -> None:
-    planner = SpeechPlanner(SPELLING)
+    planner = Planner(SPELLING)
     planner.push("Hi", 0.0)
     assert len(planner.end(0.0)) == 1
     assert planner.end(0.0) == []
@@ -250,7 +249,7 @@ def test_plans_are_exact_bounded_and_independent_of_the_split(
 ) -> None:
     config = SegmenterConfig(max_chars=max_chars)
     whole = plan(text, normalizer, config)
-    rng, planner, found, start = random.Random(seed), SpeechPlanner(normalizer, config), [], 0
+    rng, planner, found, start = random.Random(seed), Planner(normalizer, config), [], 0
     while start < len(text):
         end = start + rng.randint(1, 9)
         found += planner.push(text[start:end], 0.0)
@@ -283,11 +282,11 @@ def test_plans_are_exact_bounded_and_independent_of_the_split(
 def test_ten_thousand_hostile_characters_are_planned(unit: str) -> None:
     """The suite's time limit is what an exponential rule would run into; `test_text_work.py` counts the work."""
     text = (unit * 10_000)[:10_000]
-    planner = SpeechPlanner(SPELLING, SHORT)
+    planner = Planner(SPELLING, SHORT)
     segments = planner.push(text[:8_000], 0.0)
     segments += [segment for char in text[8_000:] for segment in planner.push(char, 0.0)]
     segments += planner.end(0.0)
-    live = SpeechPlanner(SPELLING, SHORT, live=True)
+    live = Planner(SPELLING, SHORT, live=True)
     given = [segment for at, char in enumerate(text[:2_000]) for segment in live.push(char, at)]
     assert all(len(segment.text) <= 73 for segment in [*segments, *given])
     assert planner.num_chars == 10_000

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from realtime_tts.text.pause_planner import PlannerFactory
 from realtime_tts.text.pauses import MAX_SENTENCE_SILENCE_MS
-from realtime_tts.text.planner import Segment
+from realtime_tts.text.planner import PlannerFactory, Segment
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,.?!'-"
 FACTORY = PlannerFactory(LETTERS, 70, 1.0)

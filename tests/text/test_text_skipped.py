@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.planner import SpeechPlanner
+from realtime_tts.text.planner import Planner
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
 SPELLING = Normalizer("en", LETTERS)
@@ -14,7 +14,7 @@ ANY = Normalizer("en")
 
 def split(text: str, normalizer: Normalizer) -> tuple[list[str], list[str]]:
     """The words and the skipped parts of a context."""
-    planner = SpeechPlanner(normalizer)
+    planner = Planner(normalizer)
     segments = [*planner.push(text, 0.0), *planner.end(0.0)]
     words = [word.text for segment in segments for word in segment.words]
     skipped = [text[start:end] for start, end in planner.take_skipped()]
@@ -68,7 +68,7 @@ def test_a_model_without_a_charset_skips_what_is_not_speech(text: str, words: li
 
 
 def test_skipped_text_is_known_once_speech_follows_or_the_text_is_flushed() -> None:
-    planner = SpeechPlanner(SPELLING, stall_flush_s=1.0)
+    planner = Planner(SPELLING, stall_flush_s=1.0)
     planner.push("😀 Привет ", 0.0)
     assert planner.take_skipped() == []
     planner.push("Hello there, my friend. And", 0.0)

@@ -12,8 +12,7 @@ from realtime_tts.errors import BadSSML
 from realtime_tts.text.characters import replace_surrogates
 from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.markup import MarkupReader, checking
-from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import Segment
+from realtime_tts.text.planner import PlannerFactory, Segment
 from realtime_tts.text.ssml import MAX_DEPTH, MAX_SUBSTITUTED_CHARS, MAX_TAG_CHARS
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,.?!'-"

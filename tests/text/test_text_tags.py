@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from realtime_tts.text.pause_planner import PlannerFactory
-from realtime_tts.text.planner import Segment
+from realtime_tts.text.planner import PlannerFactory, Segment
 from realtime_tts.text.tags import DIRECTIONS, ELEMENTS, MODEL_SOUNDS, PAUSES_MS, SOUNDS, TYPES, Effect
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/guides/speaking.md"

@@ -10,7 +10,7 @@ import pytest
 
 from realtime_tts.session.context_text import SLICE_CHARS
 from realtime_tts.text.normalizer import Normalizer
-from realtime_tts.text.planner import SpeechPlanner
+from realtime_tts.text.planner import Planner
 
 LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
 SPELLING = Normalizer("en", LETTERS)
@@ -25,7 +25,7 @@ ORDINARY = "We called the office on Monday and asked whether our order could be 
 
 
 def plan(text: str, step: int, *, live: bool) -> None:
-    planner = SpeechPlanner(SPELLING, live=live)
+    planner = Planner(SPELLING, live=live)
     for start in range(0, len(text), step):
         planner.push(text[start : start + step], float(start))
     planner.end(float(len(text)))
@@ -78,7 +78,7 @@ def test_ordinary_text_costs_least() -> None:
 
 def stretches(text: str, *, live: bool) -> Iterator[Callable[[], object]]:
     """The pieces of work that cannot be interrupted, to be called in order, the text coming as a session reads it."""
-    planner = SpeechPlanner(SPELLING, live=live)
+    planner = Planner(SPELLING, live=live)
     works = [
         planner.pushing(text[start : start + SLICE_CHARS], float(start)) for start in range(0, len(text), SLICE_CHARS)
     ]

@@ -13,7 +13,7 @@ from realtime_tts.text.characters import is_mark
 from realtime_tts.text.folding import as_written
 from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.normalizer import Normalization, Normalizer
-from realtime_tts.text.planner import SpeechPlanner
+from realtime_tts.text.planner import Planner
 from realtime_tts.text.segmenter import Segmenter, SegmenterConfig
 from realtime_tts.text.skipped import DROPPED, SKIPPED
 
@@ -107,7 +107,7 @@ def test_an_open_text_is_read_by_words_or_graphemes(text: str, early: list[str])
     [("我有三个苹果", "我有三个"), ("สวัสดีครับ", "สวัสดี"), ("안녕하세요 저는 여기", "안녕하세요 저는")],
 )
 def test_live_text_of_scripts_without_spaces_begins_after_four_graphemes(text: str, first: str) -> None:
-    planner = SpeechPlanner(Normalizer("xx"), live=True)
+    planner = Planner(Normalizer("xx"), live=True)
     found = [segment for at, char in enumerate(text) for segment in planner.push(char, at / 1e6)]
     assert found[0].text == first
 
@@ -193,7 +193,7 @@ def test_a_long_text_without_spaces_is_cut_between_graphemes() -> None:
 
 
 def test_words_of_scripts_without_spaces_are_graphemes_and_korean_ones_are_words() -> None:
-    planner = SpeechPlanner(Normalizer("xx"))
+    planner = Planner(Normalizer("xx"))
     words = [
         word.text
         for each in [*planner.push("ทำ5เก่ง 안녕하세요, 좋아요!", 0.0), *planner.end(0.0)]

@@ -6,15 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from realtime_tts.text.pause_planner import PausePlanner, PlannerFactory
 from realtime_tts.text.pauses import EMPTY_SPEECH_MS, MAX_SILENCE_MS
-from realtime_tts.text.planner import Segment
+from realtime_tts.text.planner import Planner, PlannerFactory, Segment
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,.?!'-"
 FACTORY = PlannerFactory(LETTERS, 70, 1.0)
 
 
-def planner(live: bool = False) -> PausePlanner:
+def planner(live: bool = False) -> Planner:
     return FACTORY.make("en", live=live)
 
 
@@ -118,9 +117,9 @@ def test_what_may_become_a_pause_waits_no_longer_than_a_stalled_stream() -> None
     assert made.push("<break", 1.0) == []
     assert made.next_deadline() == 2.0
     assert made.tick(1.9) == []
-    assert made.tick(2.0) == []  # it is text now, which waits for its own end
-    assert made.next_deadline() is not None
-    assert outline(made.end(2.5)) == ["break"]
+    assert outline(made.tick(2.0)) == ["break"]
+    assert made.next_deadline() is None
+    assert made.end(2.5) == []
     endless = PlannerFactory(LETTERS, 70, None).make("en")
     endless.push("[pau", 0.0)
     assert endless.next_deadline() is None
