@@ -6,18 +6,29 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
+from tqdm import tqdm
 
+from realtime_tts.bench.arrivals import OpenLoad
+from realtime_tts.bench.capacity import CapacityPlan, measure_capacity
+from realtime_tts.bench.load_generator import Target
+from realtime_tts.bench.load_result import load_result
+from realtime_tts.bench.report import document, write_json
+from realtime_tts.bench.server_load import ServerLoad, default_clients, describe_server
+from realtime_tts.bench.server_process import running_server
+from realtime_tts.bench.streams import Bar
+from realtime_tts.bench.usage import Watched, text_getter
+from realtime_tts.bench.views import capacity_table, engine_table, load_table
 from realtime_tts.cli.options import Option, with_options
+from realtime_tts.cli.remote import server_url
+from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.location import STARTER_VOICE
 from realtime_tts.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
 
 Plan = TypeVar("Plan")
 
@@ -93,8 +104,6 @@ def _bench(*options: Option) -> Callable[[Callable[..., _Measured]], click.Comma
     def add(bench: Callable[..., _Measured]) -> click.Command:
         @functools.wraps(bench)
         def run(json: Path | None, plot: Path | None, **given: object) -> None:
-            import importlib.util
-
             if plot is not None and importlib.util.find_spec("matplotlib") is None:
                 raise ConfigError("--plot needs matplotlib: pip install matplotlib", field="plot")
             if "device" in given:
@@ -105,8 +114,6 @@ def _bench(*options: Option) -> Callable[[Callable[..., _Measured]], click.Comma
                     given[name] = given[name] or _BY_DEVICE[name][on_gpu]
             measured = bench(**given)
             click.echo(measured.table)
-            from realtime_tts.bench.report import document, write_json
-
             if json:
                 write_json(json, document(bench.__name__, measured.plan, measured.subject, measured.results))
             if plot:
@@ -170,8 +177,6 @@ def engine(**options: Any) -> _Measured:
     """Measure the duration of an engine step and of its stages, by the number of streams."""
     from realtime_tts.bench.engine_steps import StepMeasurement, measure_steps
     from realtime_tts.bench.subject import Subject
-    from realtime_tts.bench.views import engine_table
-    from realtime_tts.contract.engine_options import EngineOptions
 
     plan = _plan(StepMeasurement, options, num_warm=10)
     click.echo(f"Loading {options['model']} …", err=True)
@@ -217,14 +222,6 @@ def server(
     The limits are first audio and stalls. Open loop: arrivals are Poisson, never wait and are never refused, and a
     stream's time counts from when its text was due. The listeners run in separate processes.
     """
-    from realtime_tts.bench.capacity import CapacityPlan, measure_capacity
-    from realtime_tts.bench.load_generator import Target
-    from realtime_tts.bench.server_load import ServerLoad, default_clients, describe_server
-    from realtime_tts.bench.server_process import running_server
-    from realtime_tts.bench.streams import Bar
-    from realtime_tts.bench.views import capacity_table
-    from realtime_tts.cli.remote import server_url
-
     plan = _plan(CapacityPlan, options, bar=_plan(Bar, options))
     params = {name: options[name] for name in ("steps", "cfg") if options[name] is not None}
     start = {"audio": {"codec": codec}, **({"params": params} if params else {})}
@@ -287,14 +284,6 @@ def load(
     """
     if (streams is None) == (rate is None):
         raise ConfigError("either --streams or --rate says how large the load is", field="streams")
-    from realtime_tts.bench.arrivals import OpenLoad
-    from realtime_tts.bench.load_generator import Target
-    from realtime_tts.bench.load_result import load_result
-    from realtime_tts.bench.server_load import ServerLoad, default_clients, describe_server
-    from realtime_tts.bench.usage import Watched, text_getter
-    from realtime_tts.bench.views import load_table
-    from realtime_tts.cli.remote import server_url
-
     audio = {"codec": {"pcm": "pcm_s16le"}.get(codec, codec), **({"sample_rate": sample_rate} if sample_rate else {})}
     address = server_url(url, "/v1/stream", "ws")
     watched = Watched(pid, text_getter(address, token)) if pid else None
@@ -320,6 +309,4 @@ def _plan(kind: type[Plan], options: dict[str, Any], **more: object) -> Plan:
 
 def _progress(bar_format: str = "{desc}, {elapsed}") -> tqdm[NoReturn]:
     """Return a line on stderr that names what is being measured."""
-    from tqdm import tqdm
-
     return tqdm(leave=False, bar_format=bar_format)
