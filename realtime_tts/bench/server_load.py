@@ -49,16 +49,15 @@ class ServerLoad:
     """Driver of loads on one server. Call `measure_turn` before `open_loop`.
 
     Attributes:
-        turn_s: audio of a turn; set by `measure_turn`. cost: of the last load. pids: ids of the last load's generator
-        processes. samples: of the server, at the first judged arrival and the last one. on_now: called several times a
-        second with how many streams of a load are `running`, have `ended`, and how many of those with `errors`.
+        turn_s: audio of a turn; set by `measure_turn`. cost: of the last load. samples: of the server, at the first
+        judged arrival and the last one. on_now: called several times a second with how many streams of a load are
+        `running`, have `ended`, and how many of those with `errors`.
     """
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self.cost = Cost()
         self.samples: list[Sample | None] = []
-        self.pids: list[int] = []
         self.on_now: Callable[[Counter[str]], None] = lambda now: None
         self.turn_s = 0.0
 
@@ -124,7 +123,7 @@ class ServerLoad:
         """Start a process for each share, yield the connections to them, and end them."""
         context = multiprocessing.get_context("spawn")
         with contextlib.ExitStack() as stack:
-            pipes, self.pids = [], []
+            pipes = []
             for share in shares:
                 here, there = context.Pipe()
                 pipes.append(stack.enter_context(here))
@@ -133,7 +132,6 @@ class ServerLoad:
                     process.start()
                 for end in (process.close, process.join, process.kill):
                     stack.callback(end)
-                self.pids.append(process.pid or 0)
             yield pipes
 
     def _collect(self, pipes: Sequence[Connection], moments: Sequence[float]) -> tuple[list[ShareResult], Usage]:

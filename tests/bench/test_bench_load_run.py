@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -71,6 +72,13 @@ def test_barge_ins_end_what_is_said(gateway: GatewayHarness) -> None:
     assert heard.span == (0.0, heard.ended_s)
 
 
+def generator_pid() -> int:
+    """The one process that listens."""
+    [process] = multiprocessing.active_children()
+    assert process.pid is not None
+    return process.pid
+
+
 def test_a_generator_that_stands_still_is_seen_to_be_late(gateway: GatewayHarness) -> None:
     target = Target(gateway.ws_url, None, 1, 3, {})
     load = ServerLoad(target)
@@ -80,9 +88,8 @@ def test_a_generator_that_stands_still_is_seen_to_be_late(gateway: GatewayHarnes
     def stop(now: Counter[str]) -> None:
         if not stopped.is_set():
             stopped.set()
-            [pid] = load.pids
-            os.kill(pid, signal.SIGSTOP)
-            threading.Timer(0.5, os.kill, (pid, signal.SIGCONT)).start()
+            os.kill(generator_pid(), signal.SIGSTOP)
+            threading.Timer(0.5, os.kill, (generator_pid(), signal.SIGCONT)).start()
 
     load.on_now = stop
     load.open_loop([Arrival(number, 0.2 * number, 1.0, judged=True) for number in range(6)])
@@ -113,7 +120,7 @@ def test_refused_and_lost_streams_are_told_apart_by_code() -> None:
 def test_a_process_that_dies_ends_the_bench(gateway: GatewayHarness) -> None:
     load = ServerLoad(Target(gateway.ws_url, None, 1, 3, {}))
     load.turn_s = 0.5
-    load.on_now = lambda now: os.kill(load.pids[0], signal.SIGKILL)
+    load.on_now = lambda now: os.kill(generator_pid(), signal.SIGKILL)
     with pytest.raises(EngineError, match="it ended"):
         load.open_loop([Arrival(0, 5.0, 1.0, judged=True)])
 
