@@ -15,7 +15,7 @@ from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.rules.base import POSSESSIVE, Scan, SpokenToken
 from realtime_tts.text.rules.table import find_token
 from realtime_tts.text.skipped import SKIPPED, Fates, Range
-from realtime_tts.text.spelling import spell_out
+from realtime_tts.text.spelling import KINDS
 from realtime_tts.text.spoken import Span, SpokenTextBuilder
 
 _MAX_RESPELLINGS = 1024
@@ -99,10 +99,9 @@ class Normalizer:
         made.lexicons = tuple(lexicons)
         return made
 
-    def spell_out(self, text: str, kind: str) -> str | None:
-        """Return `text` sign by sign, as `spelling.spell_out` does, as far as the model can read it."""
-        spoken = spell_out(text, kind, self.language)
-        return None if spoken is None else " ".join(fit(spoken, self.charset).split())
+    def spell_out(self, text: str, kind: str) -> str:
+        """Return `text` spelt out as `kind`, one of `spelling.KINDS`, as far as the model can read it."""
+        return " ".join(fit(KINDS[kind](text, self.language), self.charset).split())
 
     def _respell(self, text: str) -> str:
         """Return how `text` is spoken within another: without lexicons, and without pauses at its ends."""

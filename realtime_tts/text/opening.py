@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from realtime_tts.text.characters import is_unspaced
 from realtime_tts.text.normalizer import Normalization, NormalizedText, Normalizer
 from realtime_tts.text.spoken import Span
@@ -12,14 +10,6 @@ from realtime_tts.text.words import Word, place_words
 _MIN_TOKENS = 2
 _MIN_CHARS = 8
 _MIN_GRAPHEMES = 4  # two words of a script without spaces between them
-
-
-class OpenPart(NamedTuple):
-    """Beginning of a segment: `text` ends with a word, `source` with it; `words` lack those of the last token."""
-
-    text: str
-    source: str
-    words: tuple[Word, ...]
 
 
 class OpenText(Normalization):
@@ -53,8 +43,9 @@ class OpenText(Normalization):
         num_graphemes = sum(is_unspaced(known.text[span.end - 1]) for span in spans)
         return spans[-1].end >= _MIN_CHARS or num_graphemes >= _MIN_GRAPHEMES
 
-    def take(self) -> OpenPart | None:
-        """Return all that can be spoken so far; None if it is no more than before."""
+    def take(self) -> tuple[str, str, tuple[Word, ...]] | None:
+        """Return all that can be spoken so far, which ends with a word, its source, and its words without those of the
+        last token; None if it is no more than before."""
         if self.num_tokens == self._num_seen:
             return None
         self._num_seen = self.num_tokens
@@ -63,8 +54,7 @@ class OpenText(Normalization):
         if not spans or spans[-1].end == self._num_given:
             return None
         self._num_given = spans[-1].end
-        words = self._place(known, spans)
-        return OpenPart(known.text[: self._num_given], known.source[: spans[-1].source_end], words)
+        return known.text[: self._num_given], known.source[: spans[-1].source_end], self._place(known, spans)
 
     def _spans(self, known: NormalizedText) -> list[Span]:
         return [span for span in known.spans if 2 * span.end < self._max_chars]

@@ -244,7 +244,6 @@ class Planner:
 
     def _substituting(self, piece: Substitute, now: float) -> Planning:
         """Add a piece of text that is not divided, and that is read as something else."""
-        spoken: str | None
         if piece.alias is not None:
             spoken = piece.alias if piece.say_as == SOUND else self._normalizer.respell(piece.alias)
         else:
@@ -316,10 +315,10 @@ class Planner:
 
     def _give_open(self) -> list[Segment]:
         self._opens_at = None
-        part = self._open.take()
-        if part is None:
+        if (part := self._open.take()) is None:
             return []
-        return self._give(part.text, part.source, self._open.start, part.words, final=False)
+        text, source, words = part
+        return self._give(text, source, self._open.start, words, final=False)
 
     def _give(
         self,

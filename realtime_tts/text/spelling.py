@@ -1,4 +1,7 @@
-"""Spelling of text on request: sign by sign, digit by digit, or as a telephone number."""
+"""Spelling of text on request: sign by sign, digit by digit, or as a telephone number.
+
+In English signs have names; in another language digits have theirs, and signs are left out.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,6 @@ from realtime_tts.text.rules.verbalize import foreign_words
 
 SIGNS = word_table("spelt_signs")
 _EXTENSION = re.compile(r"(?:extension|ext\.?|x\.?)\s*(?=\d)", re.IGNORECASE)
-
-
-def spell_out(text: str, kind: str, language: str) -> str | None:
-    """Return `text` spelt out as `kind`, one of `KINDS`; None for another kind.
-
-    In English signs have names; in another language digits have theirs, and signs are left out.
-    """
-    spell = KINDS.get(kind)
-    return None if spell is None else spell(text, language)
 
 
 def _characters(text: str, language: str) -> str:
