@@ -55,13 +55,11 @@ def _pls_entries(text: str) -> Iterator[Entry]:
         root = ElementTree.fromstring(text.strip("\ufeff \t\r\n").encode())
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise BadLexicon(f"not well-formed: {error}", field="lexicon") from error
-    if _name(root) != "lexicon":
+    if root.tag.rpartition("}")[2] != "lexicon":
         raise BadLexicon("the root element of PLS must be <lexicon>", field="lexicon")
-    for lexeme in root:
-        if _name(lexeme) != "lexeme":
-            continue
-        words = [_text(each) for each in lexeme if _name(each) == "grapheme"]
-        alias = next((_text(each) for each in lexeme if _name(each) == "alias"), None)
+    for lexeme in root.iterfind("{*}lexeme"):  # in any namespace, and in none
+        words = [_text(each) for each in lexeme.iterfind("{*}grapheme")]
+        alias = lexeme.find("{*}alias")
         if not words:
             raise BadLexicon("a <lexeme> has no <grapheme>", field="lexicon")
         if alias is None:
@@ -70,11 +68,7 @@ def _pls_entries(text: str) -> Iterator[Entry]:
                 field="lexicon",
             )
         for word in words:
-            yield word, alias
-
-
-def _name(element: ElementTree.Element) -> str:
-    return str(element.tag).rpartition("}")[2]
+            yield word, _text(alias)
 
 
 def _text(element: ElementTree.Element) -> str:
