@@ -117,7 +117,7 @@ def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, 
     """Run loads, rising and falling, and print each; return `alone_ms`, `held` and the loads as `trials`."""
     target = Target(
         server.stream_url,
-        server.watched,
+        [server.pid],
         num_clients,
         given.words,
         {"audio": {"codec": "opus"}, **({"voice": given.voice} if given.voice else {})},

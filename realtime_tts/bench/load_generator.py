@@ -17,7 +17,6 @@ from realtime_tts.bench.arrivals import Arrival
 from realtime_tts.bench.native_stream import code_of, open_stream, speak
 from realtime_tts.bench.streams import GAVE_UP, Heard
 from realtime_tts.bench.texts import turn
-from realtime_tts.bench.usage import Watched
 
 _OPENING_AT_ONCE = 16
 _LOOK_S = 0.25
@@ -26,12 +25,12 @@ _PROBE_S = 0.02
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """Which server, and how it is asked. watched: its processes; None: how busy they are is not known.
+    """Which server, and how it is asked. pids: its processes; without them it is not known how busy they are.
     num_clients: processes that listen. num_words: of a turn. start: fields of `session.start`. token_gap_s: between two
     tokens of a turn's text; 0: all of it at once."""
 
     url: str
-    watched: Watched | None
+    pids: Sequence[int]
     num_clients: int
     num_words: int
     start: Mapping[str, object]

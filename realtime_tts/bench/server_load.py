@@ -42,7 +42,7 @@ def describe_server(target: Target) -> dict[str, object]:
         raise ConfigError(f"no server answers at {target.url}: {error}", field="url") from error
     about = {name: model[name] for name in ("device", "dtype", "attention_backend", "default_steps", "default_cfg")}
     names = {"model": model["id"], "device_name": model["device"]}
-    return {**names, **about, "session": target.start, "watched": target.watched is not None}
+    return {**names, **about, "session": target.start, "watched": bool(target.pids)}
 
 
 class ServerLoad:
@@ -105,9 +105,8 @@ class ServerLoad:
         judged_s = [arrival.at_s for arrival in arrivals if arrival.judged]
         window = (min(judged_s, default=0.0), max(judged_s, default=0.0))
         num_open = 1 + round(_SPARE_CONNECTIONS * busy / target.num_clients)
-        plain = dataclasses.replace(target, watched=None)
         parts = [arrivals[number :: target.num_clients] for number in range(target.num_clients)]
-        shares = [Share(plain, part, num_open, self.turn_s, window[1], deadline_s) for part in parts]
+        shares = [Share(target, part, num_open, self.turn_s, window[1], deadline_s) for part in parts]
         with self._generators(shares) as pipes:
             for pipe in pipes:
                 _receive(pipe)
@@ -155,7 +154,8 @@ class ServerLoad:
         return [results[pipe] for pipe in pipes], usage_between(*samples)
 
     def _sample(self) -> Sample | None:
-        return None if self._target.watched is None else take_sample(self._target.watched)
+        target = self._target
+        return take_sample(target.pids, text_getter(target.url, target.api_key)) if target.pids else None
 
 
 def _receive(pipe: Connection) -> Counter[str] | ShareResult:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from realtime_tts.bench.usage import Watched, children, text_getter
+from realtime_tts.bench.usage import children, text_getter
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,6 @@ class RunningServer:
 
     def get(self, path: str) -> str:
         return text_getter(self.url)(path)
-
-    @property
-    def watched(self) -> Watched:
-        return Watched([self.pid], self.get)
 
     @property
     def worker_pids(self) -> list[int]:

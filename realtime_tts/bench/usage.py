@@ -53,15 +53,6 @@ class Usage:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Watched:
-    """Processes to watch. pids: of the server; their descendants are included. get: returns the text of a path of the
-    server, or raises OSError."""
-
-    pids: Sequence[int]
-    get: Callable[[str], str]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
     """Seconds of processor time so far, at a moment. processes: those of the server, by their ids. metrics: of the
     server; empty if it did not answer."""
@@ -74,7 +65,7 @@ class Sample:
 
 
 def text_getter(url: str, api_key: str | None = None) -> Callable[[str], str]:
-    """Return a `Watched.get` for the server whose stream is at this URL."""
+    """Return a reader of the paths of the server whose stream is at this URL. It raises OSError."""
     parts = urlsplit(url)
     base = f"{'https' if parts.scheme in ('https', 'wss') else 'http'}://{parts.netloc}"
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
@@ -91,13 +82,17 @@ def metrics(get: Callable[[str], str]) -> dict[str, float]:
     return {name: float(value) for name, value in _METRIC.findall(get("/metrics"))}
 
 
-def take_sample(watched: Watched) -> Sample | None:
-    """Return a sample; None without the figures of /proc."""
+def take_sample(pids: Sequence[int], get: Callable[[str], str]) -> Sample | None:
+    """Return a sample of a server's processes and their descendants; None without the figures of /proc.
+
+    Args:
+        get: see `text_getter`.
+    """
     found: dict[str, float] = {}
     with contextlib.suppress(OSError):
-        found = metrics(watched.get)
+        found = metrics(get)
     try:
-        processes = {pid: spent for pid in descendants(watched.pids) if (spent := _spent(pid)) is not None}
+        processes = {pid: spent for pid in descendants(pids) if (spent := _spent(pid)) is not None}
         return Sample(time.monotonic(), processes, found, *_machine_s())
     except (OSError, ValueError, IndexError):
         return None

@@ -22,7 +22,6 @@ from realtime_tts.bench.report import document, write_json
 from realtime_tts.bench.server_load import ServerLoad, default_clients, describe_server
 from realtime_tts.bench.server_process import running_server
 from realtime_tts.bench.streams import Bar
-from realtime_tts.bench.usage import Watched, text_getter
 from realtime_tts.bench.views import capacity_table, engine_table, load_table
 from realtime_tts.cli.options import Option, with_options
 from realtime_tts.cli.remote import server_url
@@ -231,10 +230,10 @@ def server(
             click.echo(f"Starting a server with {options['model']} …", err=True)
             given = [f"--{flag}={options[name]}" for name, flag in flags.items() if options[name] is not None]
             running = stack.enter_context(running_server(*given, *server_option))
-            address, watched = running.stream_url, running.watched
+            address, pids = running.stream_url, [running.pid]
         else:
-            address, watched = server_url(url, "/v1/stream", "ws"), None
-        target = Target(address, watched, clients or default_clients(), words, start, api_key)
+            address, pids = server_url(url, "/v1/stream", "ws"), []
+        target = Target(address, pids, clients or default_clients(), words, start, api_key)
         subject, driver = describe_server(target), ServerLoad(target)
         with _progress() as bar:
             bar.set_description_str("one caller")
@@ -286,9 +285,8 @@ def load(
         raise ConfigError("either --streams or --rate says how large the load is", field="streams")
     audio = {"codec": {"pcm": "pcm_s16le"}.get(codec, codec), **({"sample_rate": sample_rate} if sample_rate else {})}
     address = server_url(url, "/v1/stream", "ws")
-    watched = Watched(pid, text_getter(address, token)) if pid else None
     token_gap_s = 1 / text_rate if text_rate else 0.0
-    target = Target(address, watched, processes or default_clients(), words, {"audio": audio}, token, token_gap_s)
+    target = Target(address, pid, processes or default_clients(), words, {"audio": audio}, token, token_gap_s)
     driver = ServerLoad(target)
     subject = describe_server(target)
     driver.measure_turn()

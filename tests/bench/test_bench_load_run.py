@@ -62,7 +62,7 @@ def test_a_load_has_one_size(gateway: GatewayHarness) -> None:
 
 
 def test_barge_ins_end_what_is_said(gateway: GatewayHarness) -> None:
-    target = Target(gateway.ws_url, None, 1, 200, {})
+    target = Target(gateway.ws_url, (), 1, 200, {})
     load = ServerLoad(target)
     load.turn_s = 4.0
     [heard] = load.open_loop([Arrival(0, 0.0, 1.0, judged=True, heard=0.05)])
@@ -80,7 +80,7 @@ def generator_pid() -> int:
 
 
 def test_a_generator_that_stands_still_is_seen_to_be_late(gateway: GatewayHarness) -> None:
-    target = Target(gateway.ws_url, None, 1, 3, {})
+    target = Target(gateway.ws_url, (), 1, 3, {})
     load = ServerLoad(target)
     load.turn_s = 0.5
     stopped = threading.Event()
@@ -100,7 +100,7 @@ def test_a_generator_that_stands_still_is_seen_to_be_late(gateway: GatewayHarnes
 def test_refused_and_lost_streams_are_told_apart_by_code() -> None:
     """The server has one stream; then it goes away while streams speak."""
     with GatewayHarness({"max_streams": 1, "chars_per_patch": 1}, max_queued=1, drain_timeout_s=0.0) as gateway:
-        target = Target(gateway.ws_url, None, 1, 200, {})
+        target = Target(gateway.ws_url, (), 1, 200, {})
         load = ServerLoad(target)
         load.turn_s = 5.0
         arrivals = [Arrival(number, 0.05 * number, 1.0, judged=True) for number in range(6)]
@@ -118,7 +118,7 @@ def test_refused_and_lost_streams_are_told_apart_by_code() -> None:
 
 
 def test_a_process_that_dies_ends_the_bench(gateway: GatewayHarness) -> None:
-    load = ServerLoad(Target(gateway.ws_url, None, 1, 3, {}))
+    load = ServerLoad(Target(gateway.ws_url, (), 1, 3, {}))
     load.turn_s = 0.5
     load.on_now = lambda now: os.kill(generator_pid(), signal.SIGKILL)
     with pytest.raises(EngineError, match="it ended"):

@@ -15,7 +15,6 @@ from realtime_tts.bench.arrivals import Arrival
 from realtime_tts.bench.load_generator import Target
 from realtime_tts.bench.server_load import ServerLoad
 from realtime_tts.bench.streams import GAVE_UP
-from realtime_tts.bench.usage import Watched
 from realtime_tts.cli.main import cli
 
 
@@ -49,8 +48,7 @@ def test_the_command_measures_a_server_that_runs(server: ServerProcess, tmp_path
 
 
 def test_what_is_given_up_leaves_nothing_behind(server: ServerProcess) -> None:
-    watched = Watched([server.process.pid], lambda path: get(server, path))
-    target = Target(server.ws_url, watched, 2, 15, {})
+    target = Target(server.ws_url, [server.process.pid], 2, 15, {})
     load = ServerLoad(target)
     load.turn_s = 5.0
     arrivals = [Arrival(number, 0.0 if number < 8 else 600.0, 1.0, judged=True) for number in range(12)]

@@ -13,7 +13,6 @@ from realtime_tts.bench.usage import (
     ProcessTime,
     Sample,
     Usage,
-    Watched,
     descendants,
     name_limit,
     take_sample,
@@ -59,12 +58,11 @@ def test_usage_is_time_over_time() -> None:
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
 def test_a_busy_process_is_seen_to_be_busy() -> None:
     metrics = 'busy_seconds_total 1.5\nworkers_ready{device="cpu"} 2.0\n'
-    watched = Watched([os.getpid()], lambda path: metrics)
-    before = take_sample(watched)
+    before = take_sample([os.getpid()], lambda path: metrics)
     until_s = time.process_time() + 0.3
     while time.process_time() < until_s:
         pass
-    after = take_sample(watched)
+    after = take_sample([os.getpid()], lambda path: metrics)
     assert before is not None
     assert after is not None
     early, late = before.processes[os.getpid()], after.processes[os.getpid()]
@@ -86,10 +84,7 @@ def test_what_a_server_has_started_is_part_of_it() -> None:
             while len(pids := descendants([process.pid])) < 2:
                 assert time.monotonic() < end_s
                 time.sleep(0.01)
-            while (
-                not (sample := take_sample(Watched([process.pid], no_figures)))
-                or not sample.processes[pids[1]].is_worker
-            ):
+            while not (sample := take_sample([process.pid], no_figures)) or not sample.processes[pids[1]].is_worker:
                 assert time.monotonic() < end_s  # between fork and exec it is its parent's likeness
                 time.sleep(0.01)
         finally:
