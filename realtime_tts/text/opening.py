@@ -43,9 +43,9 @@ class OpenText(Normalization):
         num_graphemes = sum(is_unspaced(known.text[span.end - 1]) for span in spans)
         return spans[-1].end >= _MIN_CHARS or num_graphemes >= _MIN_GRAPHEMES
 
-    def take(self) -> tuple[str, str, tuple[Word, ...]] | None:
-        """Return all that can be spoken so far, which ends with a word, its source, and its words without those of the
-        last token; None if it is no more than before."""
+    def take(self) -> tuple[str, int, tuple[Word, ...]] | None:
+        """Return all that can be spoken so far, which ends with a word, the number of characters of its source, and its
+        words without those of the last token; None if it is no more than before."""
         if self.num_tokens == self._num_seen:
             return None
         self._num_seen = self.num_tokens
@@ -54,7 +54,7 @@ class OpenText(Normalization):
         if not spans or spans[-1].end == self._num_given:
             return None
         self._num_given = spans[-1].end
-        return known.text[: self._num_given], known.source[: spans[-1].source_end], self._place(known, spans)
+        return known.text[: self._num_given], spans[-1].source_end, self._place(known, spans)
 
     def _spans(self, known: NormalizedText) -> list[Span]:
         return [span for span in known.spans if 2 * span.end < self._max_chars]

@@ -306,8 +306,8 @@ class Planner:
                 start = segment.start + part.start
                 yield self._give(
                     part.text,
-                    part.source,
                     start,
+                    start + len(part.source),
                     place_words(part, start),
                     ends_sentence=segment.ends_sentence and part is parts[-1],
                     added_chars=normalized.added_chars if part is parts[0] else 0,
@@ -317,80 +317,64 @@ class Planner:
         self._opens_at = None
         if (part := self._open.take()) is None:
             return []
-        text, source, words = part
-        return self._give(text, source, self._open.start, words, final=False)
+        text, num_chars, words = part
+        return self._give(text, self._open.start, self._open.start + num_chars, words, final=False)
 
     def _give(
         self,
         text: str,
-        source: str,
         start: int,
+        end: int,
         words: tuple[Word, ...],
         *,
         final: bool = True,
         ends_sentence: bool = False,
         added_chars: int = 0,
     ) -> list[Segment]:
-        """Return a segment of the text without its markup, and before it the pause between sentences, if any."""
-        given = []
+        """Return a segment, and before it the pause between sentences, if any. Positions are given in the text without
+        markup."""
+        positions, given = self._positions, []
+        start, end = positions.start(start), positions.end(end)
         silence_ms = min(self._sentence_pause_ms, self._sentence_silence_left_ms)
         if self._follows_sentence and silence_ms > 0 and not self._is_given:
             self._sentence_silence_left_ms -= silence_ms
-            given.append(self._silence(self._positions.start(start), self._positions.start(start), silence_ms))
+            given.append(self._silence(start, start, silence_ms))
         segment = Segment(
             self._num_segments,
             text,
-            source,
+            self._text[start - self._text_start : end - self._text_start],
             start,
-            start + len(source),
-            words,
+            end,
+            words if positions.is_plain else tuple(map(self._placed, words)),
             final=final,
             ends_sentence=ends_sentence,
+            speed=self._manner.speed,
+            volume=self._manner.volume,
             added_chars=added_chars,
         )
-        self._num_segments += final
+        if final:
+            self._text, self._text_start = self._text[end - self._text_start :], end
+            self._num_segments += 1
         self._is_given = not final
         self._follows_sentence, self._ends_with_speech = ends_sentence, True
-        return [*given, self._with_positions(segment)]
+        return [*given, segment]
 
     def _silence(self, start: int, end: int, duration_ms: float) -> Segment:
         self._num_segments += 1
         return Segment(self._num_segments - 1, "", "", start, end, (), silence_ms=duration_ms)
 
-    def _with_positions(self, segment: Segment) -> Segment:
-        """Return the segment with the markup within it, and with its positions in the context's text."""
-        start, end = self._positions.start(segment.start), self._positions.end(segment.end)
-        text, text_start = self._text, self._text_start
-        if segment.final:
-            self._text, self._text_start = text[end - text_start :], end
-        if self._positions.is_plain:
-            return segment
-        words = []
-        for word in segment.words:
-            first, last = self._range_of(word)
-            words.append(word._replace(text=text[first - text_start : last - text_start], start=first, end=last))
-        return replace(
-            segment,
-            source=text[start - text_start : end - text_start],
-            start=start,
-            end=end,
-            words=tuple(words),
-            speed=self._manner.speed,
-            volume=self._manner.volume,
-        )
-
-    def _range_of(self, word: Word) -> tuple[int, int]:
-        """Return the range of a word in the text, without tags between the word and its punctuation ("<s>Yes</s>!")."""
-        start, end = word.start, word.end
+    def _placed(self, word: Word) -> Word:
+        """Return a word with its positions in the context's text, without tags between the word and its punctuation
+        ("<s>Yes</s>!")."""
+        positions, start, end = self._positions, word.start, word.end
         while start + 1 < end and not word.text[start - word.start].isalnum():
             start += 1
         while end - 1 > start and not word.text[end - 1 - word.start].isalnum():
             end -= 1
-        first, last = self._positions.start(start), self._positions.end(end)
-        return (
-            first if first > self._positions.end(start) else self._positions.start(word.start),
-            last if last < self._positions.start(end) else self._positions.end(word.end),
-        )
+        first, last = positions.start(start), positions.end(end)
+        first = first if first > positions.end(start) else positions.start(word.start)
+        last = last if last < positions.start(end) else positions.end(word.end)
+        return word._replace(text=self._text[first - self._text_start : last - self._text_start], start=first, end=last)
 
 
 class PlannerFactory:
