@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from realtime_tts.text.characters import replace_surrogates
 from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.marks import SOUND, Break, Decoded, Piece, Substitute, Tag
 from realtime_tts.text.markup import MarkupReader
-from realtime_tts.text.normalizer import Normalizer, Reading, primary_subtag
+from realtime_tts.text.normalizer import Normalizer, Reading
 from realtime_tts.text.opening import OpenText
 from realtime_tts.text.pauses import EMPTY_SPEECH_MS, MAX_SENTENCE_SILENCE_MS, MAX_SILENCE_MS
 from realtime_tts.text.positions import PositionMap
-from realtime_tts.text.segmenter import Segmenter, SegmenterConfig, TextSegment
+from realtime_tts.text.segmenter import MAX_CHARS, Segmenter, SegmenterConfig, TextSegment
 from realtime_tts.text.skipped import SKIPPED, SkippedText
 from realtime_tts.text.splitting import split_spoken
 from realtime_tts.text.words import Word, place_words
@@ -79,8 +79,8 @@ class Planner:
         live: return a segment before it is complete, as far as later text cannot change it, and again each time there
             is more. It ends where it would end otherwise. Text pushed with the same time counts as one piece; a text
             that comes in one piece is returned as a whole.
-        sentence_pause_ms: silence between two sentences for which the text requests no pause; requires a segmenter that
-            cuts by sentence.
+        sentence_pause_ms: silence between two sentences for which the text requests no pause. With it every sentence is
+            a segment.
         text_type, makes_sounds: see `MarkupReader`.
         fill_empty: plan `EMPTY_SPEECH_MS` of silence for a text that has no segment at a flush or at its end, unless it
             is blank.
@@ -104,7 +104,7 @@ class Planner:
         self._normalizer = normalizer
         self._config = segmenter_config or SegmenterConfig()
         self._reader = MarkupReader(text_type, makes_sounds)
-        self._segmenter = Segmenter(self._config)
+        self._segmenter = Segmenter(self._config, normalizer.language, by_sentence=sentence_pause_ms > 0)
         self._stall_flush_s, self._live = stall_flush_s, live
         self._last_text_at = 0.0
         self._positions = PositionMap()
@@ -397,8 +397,7 @@ class PlannerFactory:
     ) -> None:
         letters = None if charset is None else frozenset(charset)
         self._normalizer = functools.lru_cache(maxsize=16)(lambda language: Normalizer(language, letters))
-        defaults = SegmenterConfig()
-        self._segmenter = replace(defaults, max_chars=min(defaults.max_chars, max_segment_chars))
+        self._segmenter = SegmenterConfig(max_chars=min(MAX_CHARS, max_segment_chars))
         self._stall_flush_s = stall_flush_s
         self._makes_sounds = makes_sounds
 
@@ -414,11 +413,10 @@ class PlannerFactory:
     ) -> Planner:
         """Return a planner for one context. For the arguments see `Planner`."""
         stall_flush_s = OPEN_STALL_S if live and self._stall_flush_s is None else self._stall_flush_s
-        segmenter = replace(self._segmenter, by_sentence=sentence_pause_ms > 0, language=primary_subtag(language))
         normalizer = self._normalizer(language).with_lexicons(lexicons)
         return Planner(
             normalizer,
-            segmenter,
+            self._segmenter,
             stall_flush_s,
             live=live,
             sentence_pause_ms=sentence_pause_ms,

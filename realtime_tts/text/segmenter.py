@@ -26,6 +26,7 @@ from realtime_tts.text.characters import (
 )
 from realtime_tts.text.language_data import word_set
 
+MAX_CHARS = 200  # of a segment, for models that speak longer ones well
 _MAX_UNDECIDED = 12  # characters of the next word that an ambiguous stop waits for
 _TINY = -100.0
 _POOR_FILL = 0.2  # of the longest segment
@@ -45,22 +46,16 @@ class SegmenterConfig:
             `first_min_chars` up to it, so that speech made from the first segments covers the wait for longer ones.
         clause_chars: beyond this length a clause end is good enough for a later segment too.
         max_word_chars: a word longer than this is cut inside.
-        by_sentence: every sentence is a segment of its own, however short.
-        language: primary language subtag of the text, for abbreviations, ordinals and quotation marks.
     """
 
-    max_chars: int = 200
+    max_chars: int = MAX_CHARS
     first_min_chars: int = 12
     min_chars: int = 60
     clause_chars: int = 120
     max_word_chars: int = 300
-    by_sentence: bool = False
-    language: str = "en"
 
     def sentence_limit(self, num_segments: int) -> int:
         """Return the length from which a sentence end closes the segment after `num_segments` others."""
-        if self.by_sentence:
-            return 1
         ramp = self.first_min_chars << min(num_segments, 16)
         return min(ramp, max(self.min_chars, self.first_min_chars), max(1, self.max_chars // 2))
 
@@ -89,10 +84,17 @@ class _Gap:
 
 
 class Segmenter:
-    """Incremental segmenter. Every method returns the segments that are complete; their ranges tile the stream."""
+    """Incremental segmenter. Every method returns the segments that are complete; their ranges tile the stream.
 
-    def __init__(self, config: SegmenterConfig | None = None) -> None:
-        self._config = config or SegmenterConfig()
+    Args:
+        language: primary language subtag of the text, for abbreviations, ordinals and quotation marks.
+        by_sentence: every sentence is a segment of its own, however short.
+    """
+
+    def __init__(
+        self, config: SegmenterConfig | None = None, language: str = "en", *, by_sentence: bool = False
+    ) -> None:
+        self._config, self._language, self._by_sentence = config or SegmenterConfig(), language, by_sentence
         self._offset = 0  # of the first pending character in the stream
         self._num_segments = 0  # since the start or the last flush
         self._chars: list[str] = []
@@ -160,7 +162,7 @@ class Segmenter:
         segments: list[TextSegment] = []
         if self._chars:
             # A sentence as well if what follows is another one.
-            ends_sentence = gap_boundary([*self._chars, " "], "A", self._config.language) >= Boundary.SENTENCE
+            ends_sentence = gap_boundary([*self._chars, " "], "A", self._language) >= Boundary.SENTENCE
             self._cut(len(self._chars), segments, ends_sentence=ends_sentence)
         self._num_segments = 0
         return segments
@@ -196,7 +198,7 @@ class Segmenter:
     def _judge_gap(self, char: str) -> None:
         """Decide about the gap before `char`, which is about to be appended."""
         index = len(self._chars)
-        boundary = gap_boundary(self._chars, char, self._config.language)
+        boundary = gap_boundary(self._chars, char, self._language)
         if self._num_ticks % 2:
             boundary = min(boundary, Boundary.WORD)  # inline code is not prose
         gap = _Gap(index, self._num_visible, boundary)
@@ -262,7 +264,7 @@ class Segmenter:
 
     def _is_good(self, gap: _Gap) -> bool:
         if gap.boundary is Boundary.SENTENCE:
-            return gap.num_visible >= self._config.sentence_limit(self._num_segments)
+            return self._by_sentence or gap.num_visible >= self._config.sentence_limit(self._num_segments)
         return gap.boundary is Boundary.CLAUSE and gap.num_visible >= self._config.clause_limit(self._num_segments)
 
     def _is_poor(self, gap: _Gap) -> bool:

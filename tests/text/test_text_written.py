@@ -177,16 +177,16 @@ CUTS = [
 @pytest.mark.parametrize(("language", "marked"), CUTS)
 def test_segments_end_at_the_stops_and_commas_of_every_script(language: str, marked: str) -> None:
     text = marked.replace("|", "")
-    config = SegmenterConfig(first_min_chars=1, min_chars=1, clause_chars=1, language=language)
+    config = SegmenterConfig(first_min_chars=1, min_chars=1, clause_chars=1)
     for step in (len(text), 1):
-        segmenter = Segmenter(config)
+        segmenter = Segmenter(config, language)
         found = [each for at in range(0, len(text), step) for each in segmenter.push(text[at : at + step])]
         assert "|".join(each.text for each in [*found, *segmenter.flush()]) == marked
 
 
 def test_a_long_text_without_spaces_is_cut_between_graphemes() -> None:
     text = "กำเก่" * 100
-    segmenter = Segmenter(SegmenterConfig(max_chars=50, language="th"))
+    segmenter = Segmenter(SegmenterConfig(max_chars=50), "th")
     found = [*segmenter.push(text), *segmenter.flush()]
     assert len(found) > 8
     assert all(each.text[0] in "กเ" and each.text[-1] in "ำ่" for each in found)
