@@ -10,14 +10,18 @@ import os
 import platform
 import resource
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import click
 
 from realtime_tts import __version__
-
-if TYPE_CHECKING:
-    from realtime_tts.config import EngineConfig, Settings
+from realtime_tts.cli.options import read_settings
+from realtime_tts.cli.remote import ask
+from realtime_tts.config import EngineConfig, Settings
+from realtime_tts.contract.cores import usable_cores
+from realtime_tts.contract.location import check_location
+from realtime_tts.contract.policy import ServingPolicy
+from realtime_tts.errors import CheckpointError
 
 _EPILOG = """\b
 Examples:
@@ -27,7 +31,6 @@ Examples:
       Report the devices of a running server, without a measurement.
 """
 _TEXT = "this sentence tells how fast the machine speaks."
-Report = dict[str, dict[str, str]]
 
 
 @click.command("doctor", epilog=_EPILOG)
@@ -38,38 +41,34 @@ Report = dict[str, dict[str, str]]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(model: str | None, devices: str | None, url: str | None, measure: bool, as_json: bool) -> None:
     """Report this machine's device, torch build, model, limits and optional packages, and measure its speed."""
+    sections: dict[str, Callable[[], dict[str, str]]]
     if url is not None:
-        answer: Report = {"Server": running(url)}
-        click.echo(json.dumps(answer, indent=2)) if as_json else print_report(answer)
-        return
-    from realtime_tts.cli.options import read_settings
-
-    settings = read_settings({"model": model, "devices": devices}, None)
-    report: Report = {
-        "Machine": machine(),
-        "Compute": compute(),
-        "Model": describe_model(settings.engine.model),
-        "Limits": limits(settings),
-        "Packages": packages(),
-    }
-    if not as_json:
-        print_report(report)
-    if measure:
+        sections = {"Server": lambda: running(url)}
+    else:
+        settings = read_settings({"model": model, "devices": devices}, None)
+        sections = {
+            "Machine": machine,
+            "Compute": compute,
+            "Model": lambda: describe_model(settings.engine.model),
+            "Limits": lambda: limits(settings),
+            "Packages": packages,
+        }
+        if measure:
+            sections["Speed"] = lambda: asyncio.run(measured(settings.engine))
+    report = {}
+    for title, rows in sections.items():
+        report[title] = rows()
         if not as_json:
-            click.echo("Measuring …", err=True)
-        report["Speed"] = asyncio.run(measured(settings.engine))
-        if not as_json:
-            print_report({"Speed": report["Speed"]})
+            print_rows(title, report[title])
     if as_json:
         click.echo(json.dumps(report, indent=2))
 
 
-def print_report(report: Report) -> None:
-    for title, rows in report.items():
-        click.secho(title, bold=True)
-        width = max(map(len, rows))
-        for name, value in rows.items():
-            click.echo(f"  {name:<{width}}  {value}")
+def print_rows(title: str, rows: dict[str, str]) -> None:
+    click.secho(title, bold=True)
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        click.echo(f"  {name:<{width}}  {value}")
 
 
 def running(url: str) -> dict[str, str]:
@@ -78,7 +77,6 @@ def running(url: str) -> dict[str, str]:
     Raises:
         RealtimeTTSError: the server cannot be reached, or is not ready.
     """
-    from realtime_tts.cli.remote import ask
 
     ready = ask(url, "/readyz", None)
     rows = {
@@ -92,7 +90,6 @@ def running(url: str) -> dict[str, str]:
 
 def machine() -> dict[str, str]:
     """Return the resources that the process may use; a container may have fewer than the machine."""
-    from realtime_tts.contract.cores import usable_cores
 
     return {
         "realtime-tts": __version__,
@@ -126,9 +123,6 @@ def compute() -> dict[str, str]:
 
 
 def describe_model(model: str) -> dict[str, str]:
-    from realtime_tts.contract.location import check_location
-    from realtime_tts.contract.policy import ServingPolicy
-    from realtime_tts.errors import CheckpointError
 
     try:
         directory = check_location(model)
@@ -213,6 +207,7 @@ async def measured(engine: EngineConfig) -> dict[str, str]:
     from realtime_tts.api import AsyncTTS
     from realtime_tts.cli.engine import worker_specs
 
+    click.echo("Measuring …", err=True)
     begun = time.monotonic()
     async with AsyncTTS(workers=worker_specs(engine, quiet=True)) as tts:
         load_s = time.monotonic() - begun
