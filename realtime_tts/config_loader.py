@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -85,10 +85,9 @@ def _convert(row: Setting, raw: Any, source: str) -> Any:
     try:
         if isinstance(raw, bool) and row.type is not bool:
             raise TypeError
-        prepared = _PREPARED[row.type](raw) if row.type in _PREPARED else raw
-        value = TypeAdapter(row.type).validate_python(prepared)
+        value = TypeAdapter(row.type).validate_python(KINDS[row.type].prepare(raw))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{source}: {raw!r} is not {_NAMES[row.type]}", field=row.name) from error
+        raise ConfigError(f"{source}: {raw!r} is not {KINDS[row.type].noun}", field=row.name) from error
     if row.choices and value not in row.choices:
         raise ConfigError(f"{source}: {raw!r} is none of {', '.join(row.choices)}", field=row.name)
     # Comparisons with NaN are false, so the valid case is tested.
@@ -119,16 +118,19 @@ def _pairs(raw: Any) -> tuple[tuple[Any, Any], ...]:
     return pairs
 
 
-_NAMES: dict[Any, str] = {  # of a value, by type
-    str: "text",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    tuple[str, ...]: "a list of text",
-    tuple[tuple[str, str], ...]: "a table of names",
-}
-_PREPARED: dict[Any, Callable[[Any], Any]] = {
-    bool: lambda raw: raw.strip() if isinstance(raw, str) else raw,
-    tuple[str, ...]: _strings,
-    tuple[tuple[str, str], ...]: _pairs,
+class Kind(NamedTuple):
+    """Type of settings: what a value is, how help writes one, and what makes one of what is given."""
+
+    noun: str
+    metavar: str | None
+    prepare: Callable[[Any], Any] = lambda raw: raw
+
+
+KINDS: dict[Any, Kind] = {
+    str: Kind("text", "TEXT"),
+    int: Kind("a whole number", "N"),
+    float: Kind("a number", "X"),
+    bool: Kind("true or false", None, lambda raw: raw.strip() if isinstance(raw, str) else raw),
+    tuple[str, ...]: Kind("a list of text", "A,B", _strings),
+    tuple[tuple[str, str], ...]: Kind("a table of names", "A=B,C=D", _pairs),
 }

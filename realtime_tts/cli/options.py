@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from realtime_tts.config import Setting, Settings, settings_table
-from realtime_tts.config_loader import load_settings
+from realtime_tts.config_loader import KINDS, load_settings
 from realtime_tts.contract.location import STARTER_VOICE, check_location
 from realtime_tts.contract.policy import ServingPolicy
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParam
@@ -74,17 +74,8 @@ def _option(row: Setting, hidden: bool) -> Option:
     name = f"{row.flag}/--no-{row.flag[2:]}" if row.type is bool else row.flag
     # The loader parses numbers: it checks the bounds and names the source of a value.
     kind = click.Choice(row.choices) if row.choices else bool if row.type is bool else click.UNPROCESSED
-    metavar = None if row.choices else _METAVARS.get(row.type)
+    metavar = None if row.choices else KINDS[row.type].metavar
     return click.option(name, row.name, default=None, type=kind, metavar=metavar, help=text, hidden=hidden)
-
-
-_METAVARS: dict[object, str] = {
-    str: "TEXT",
-    int: "N",
-    float: "X",
-    tuple[str, ...]: "A,B",
-    tuple[tuple[str, str], ...]: "A=B,C=D",
-}
 
 
 def _param_option(name: str, param: SpeechParam) -> Option:
