@@ -175,18 +175,6 @@ def _compose(base: str, marks: str) -> str:
     return unicodedata.normalize("NFC", base + "".join(kept))
 
 
-@lru_cache(maxsize=64)
-class _FitTable(dict[int, str]):
-    """Translation table for `str.translate` that maps each character into `charset`."""
-
-    def __init__(self, charset: frozenset[str]) -> None:
-        super().__init__((code, fit_char(chr(code), charset)) for code in range(0x180))
-        self._charset = charset
-
-    def __missing__(self, code: int) -> str:
-        return fit_char(chr(code), self._charset)
-
-
 @lru_cache(maxsize=4096)
 def fit_char(char: str, charset: frozenset[str]) -> str:
     """Return the nearest spelling of `char` within `charset` (either case), or an empty string."""
@@ -209,4 +197,4 @@ def fit(text: str, charset: frozenset[str] | None) -> str:
     """Return `text` within `charset`; unchanged if that is None."""
     if charset is None:
         return text
-    return text.translate(_FitTable(charset))
+    return "".join([fit_char(char, charset) for char in text])
