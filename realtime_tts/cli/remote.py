@@ -16,7 +16,7 @@ import click
 
 from realtime_tts.errors import ConfigError, RealtimeTTSError, error_from_code
 
-SAMPLE_RATE_HZ = 48_000
+_SAMPLE_RATE_HZ = 48_000
 DEFAULT_URL = "http://127.0.0.1:8000"
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -101,8 +101,8 @@ async def remote_speech(
     recordings: Mapping[str, Any],
     params: dict[str, object],
     skipped: list[tuple[int, int]],
-) -> AsyncGenerator[bytes, None]:
-    """Yield the speech of a text as s16le mono PCM at 48 kHz, as soon as it arrives.
+) -> AsyncGenerator[tuple[int, bytes], None]:
+    """Yield the sample rate in Hz and the speech of a text as s16le mono PCM, as soon as it arrives.
 
     Args:
         recordings: arguments of the client's `OwnVoice`; with `reference` or `prompt` it replaces `voice`.
@@ -119,14 +119,14 @@ async def remote_speech(
             field="url",
         ) from error
     api_key = _clean_key(api_key)
-    address, audio = server_url(url, "/v1/stream", "ws"), client.AudioFormat("pcm_s16le", SAMPLE_RATE_HZ)
+    address, audio = server_url(url, "/v1/stream", "ws"), client.AudioFormat("pcm_s16le", _SAMPLE_RATE_HZ)
     # Consumed audio counts as played: the sink stores it, or waits for the speaker itself.
     spoken_by = client.OwnVoice(**recordings) if recordings["reference"] or recordings["prompt"] else voice
     session = client.connect(address, voice=spoken_by, audio=audio, params=params, api_key=api_key, playback="consumed")
     try:
         async with session, session.speak(text) as context:
             async for packet in context:
-                yield packet.payload
+                yield _SAMPLE_RATE_HZ, packet.payload
             skipped += context.skipped
     except client.ConnectionFailed as error:
         raise ConfigError(f"no server answers: {error.message}", field="url") from error

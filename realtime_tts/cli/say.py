@@ -177,17 +177,14 @@ async def _local(request: SayRequest, engine: EngineConfig, progress: Progress) 
                 yield tts.sample_rate, (chunk.clip(-1, 1) * 32767).round().astype("<i2").tobytes()
 
 
-async def _remote(request: SayRequest, url: str, api_key: str | None, progress: Progress) -> Speech:
-    from realtime_tts.cli.remote import SAMPLE_RATE_HZ, remote_speech
+def _remote(request: SayRequest, url: str, api_key: str | None, progress: Progress) -> Speech:
+    from realtime_tts.cli.remote import remote_speech
 
     params = dict(request.params)
     if request.lexicon is not None:
         params["lexicon"] = dict(read_lexicon(request.lexicon).entries)
     text = request.text if request.text is not None else _in_a_thread(standard_input())
-    remote = remote_speech(url, api_key, text, request.voice, request.recordings, params, progress.skipped)
-    async with contextlib.aclosing(remote) as speech:
-        async for pcm in speech:
-            yield SAMPLE_RATE_HZ, pcm
+    return remote_speech(url, api_key, text, request.voice, request.recordings, params, progress.skipped)
 
 
 async def _in_a_thread(pieces: Iterable[str]) -> AsyncGenerator[str, None]:
