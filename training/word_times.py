@@ -70,7 +70,7 @@ def segment_of(text: str) -> Segment:
     words = [
         Word(match[0], match.start(), match.end(), 1.0, match.start(1), match.end(1)) for match in _WORD.finditer(text)
     ]
-    return Segment(0, text, text, 0, len(text), tuple(words))
+    return Segment(0, text, 0, len(text), tuple(words))
 
 
 @torch.inference_mode()

@@ -32,26 +32,22 @@ class Segment:
         index: number of the segment in its context, from 0 without gaps.
         text: normalised text to speak, at most `max_chars` long plus a pause mark or two; empty for silence. When a
             segment is returned again, its earlier text is the beginning.
-        source: the context's text that the segment stands for, exactly as sent.
-        start, end: range of `source` in the context's text, in characters.
-        words: speakable words of `source` in order; each has a letter, digit or spoken symbol at least. When a segment
-            is returned again, its earlier words come first, unchanged.
+        start, end: range of the context's text that the segment stands for, in characters.
+        words: speakable words of that range in order; each has a letter, digit or spoken symbol at least. When a
+            segment is returned again, its earlier words come first, unchanged.
         final: True if the segment is complete. Until then `text` ends with a word, and the last words are missing.
-        silence_ms: duration of the silence; 0 for speech. Silence has no text, source or words.
-        ends_sentence: True if text after the segment is another sentence.
+        silence_ms: duration of the silence; 0 for speech. Silence has no text or words.
         speed, volume: factors relative to the context's.
         added_chars: number of characters by which lexicons have made the text longer than its source; 0 until `final`.
     """
 
     index: int
     text: str
-    source: str
     start: int
     end: int
     words: tuple[Word, ...]
     final: bool = True
     silence_ms: float = 0.0
-    ends_sentence: bool = False
     speed: float = 1.0
     volume: float = 1.0
     added_chars: int = 0
@@ -342,12 +338,10 @@ class Planner:
         segment = Segment(
             self._num_segments,
             text,
-            self._text[start - self._text_start : end - self._text_start],
             start,
             end,
             words if positions.is_plain else tuple(map(self._placed, words)),
             final=final,
-            ends_sentence=ends_sentence,
             speed=self._manner.speed,
             volume=self._manner.volume,
             added_chars=added_chars,
@@ -361,7 +355,7 @@ class Planner:
 
     def _silence(self, start: int, end: int, duration_ms: float) -> Segment:
         self._num_segments += 1
-        return Segment(self._num_segments - 1, "", "", start, end, (), silence_ms=duration_ms)
+        return Segment(self._num_segments - 1, "", start, end, (), silence_ms=duration_ms)
 
     def _placed(self, word: Word) -> Word:
         """Return a word with its positions in the context's text, without tags between the word and its punctuation

@@ -46,11 +46,11 @@ def asked(engine: EngineClient, monkeypatch: pytest.MonkeyPatch) -> list[frames.
 
 
 def speech(index: int, text: str) -> Segment:
-    return Segment(index, text, text, 0, len(text), ())
+    return Segment(index, text, 0, len(text), ())
 
 
 def silence(index: int, duration_ms: float) -> Segment:
-    return Segment(index, "", "", 0, 0, (), silence_ms=duration_ms)
+    return Segment(index, "", 0, 0, (), silence_ms=duration_ms)
 
 
 def speaker_of(engine: EngineClient, *segments: Segment, **options: Any) -> Speaker:

@@ -36,7 +36,7 @@ async def engine() -> AsyncIterator[EngineClient]:
 
 
 def segment(index: int, text: str) -> Segment:
-    return Segment(index, text, text, 0, len(text), ())
+    return Segment(index, text, 0, len(text), ())
 
 
 def speaker_of(engine: EngineClient, *texts: str, settings: ContextSettings = SETTINGS, **options: Any) -> Speaker:

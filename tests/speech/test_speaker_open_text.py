@@ -25,7 +25,7 @@ BEGIN, MORE, WHOLE = "one two three", "one two three four five", "one two three 
 
 
 def segment(index: int, text: str, final: bool = False) -> Segment:
-    return Segment(index, text, text, 0, len(text), (), final)
+    return Segment(index, text, 0, len(text), (), final)
 
 
 @pytest.fixture

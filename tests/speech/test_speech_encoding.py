@@ -17,7 +17,7 @@ from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.text.planner import Segment
 
 RATE_HZ = 16_000
-SEGMENT = Segment(0, "hello.", "Hello.", 0, 6, ())
+SEGMENT = Segment(0, "hello.", 0, 6, ())
 PIECE = Piece(SEGMENT, b"\0\0" * (RATE_HZ * 160 // 1000), 160.0, done=False)
 
 

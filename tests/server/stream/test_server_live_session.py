@@ -51,7 +51,7 @@ async def test_the_socket_is_woken_for_packets_that_may_leave_and_not_for_those_
     def take(first: int, num_packets: int) -> tuple[int, int]:
         """How often the socket is woken, and how many packets may leave."""
         sink.num_woken = 0
-        piece = Piece(Segment(0, "", "", 0, 0, ()), b"", 20.0 * (first + num_packets), done=False)
+        piece = Piece(Segment(0, "", 0, 0, ()), b"", 20.0 * (first + num_packets), done=False)
         live.speech_packets("c", numbered_packets(first, num_packets), piece)
         if not sink.num_woken:
             return 0, 0
