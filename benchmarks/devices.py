@@ -29,7 +29,7 @@ from tqdm import tqdm
 from realtime_tts.bench.arrivals import OpenLoad
 from realtime_tts.bench.figures import Spread
 from realtime_tts.bench.load_generator import Target
-from realtime_tts.bench.load_result import LoadResult, load_result
+from realtime_tts.bench.load_result import LoadResult
 from realtime_tts.bench.report import figure, percent, table, write_json
 from realtime_tts.bench.search import highest_load
 from realtime_tts.bench.server_load import ServerLoad
@@ -130,7 +130,7 @@ def measure(server: RunningServer, num_devices: int, given: argparse.Namespace, 
 
     def holds(streams: float) -> bool:
         load = OpenLoad(streams / driver.turn_s, driver.turn_s, given.window_s, even=True)
-        result = load_result(driver.open_loop(load.arrivals(seed=0)), load, driver.cost)
+        result = driver.run(load)
         trials.append(trial_of(result, streams, driver.samples, given.text_rate))
         tqdm.write(", ".join(map(" ".join, zip(_COLUMNS, row(trials[-1]), strict=True))))
         return trials[-1].held

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable
 
 from realtime_tts.bench.arrivals import OpenLoad
-from realtime_tts.bench.load_result import LoadResult, load_result
+from realtime_tts.bench.load_result import LoadResult
 from realtime_tts.bench.search import highest_load
 from realtime_tts.bench.server_load import ServerLoad
 from realtime_tts.bench.streams import Bar
@@ -77,9 +77,9 @@ def measure_capacity(
         rate_per_s = streams / driver.turn_s
         load = OpenLoad(rate_per_s, driver.turn_s, max(plan.window_s, _FEWEST / rate_per_s))
         progress(f"{streams:.3g} streams, arrivals {seed + 1}")
-        heard = driver.open_loop(load.arrivals(seed), load.deadline_s)
-        held = plan.bar.holds([stream for stream in heard if stream.judged])
-        trials.append(Trial(**vars(load_result(heard, load, driver.cost)), offered=streams, seed=seed, held=held))
+        result = driver.run(load, seed, load.deadline_s)
+        held = plan.bar.holds(result.raw)
+        trials.append(Trial(**vars(result), offered=streams, seed=seed, held=held))
         return held
 
     def is_sure(streams: float) -> bool:

@@ -7,32 +7,24 @@ from collections import Counter
 from collections.abc import Sequence
 
 from realtime_tts.bench.arrivals import OpenLoad
-from realtime_tts.bench.figures import Spread
+from realtime_tts.bench.figures import Spread, percentile
 from realtime_tts.bench.streams import GAVE_UP, PRE_BUFFERS_MS, Heard, Stalls, mean_and_peak
 from realtime_tts.bench.usage import REFUSALS, Usage, name_limit, why_void
 
 
 @dataclasses.dataclass(kw_only=True)
-class Cost:
-    """Cost of a load, as far as it is known, and whether its generator was in time.
-
-    late_ms: delays of everything that the generator processes had to do at a time. latest_p99_ms: of the latest one.
-    """
-
-    usage: Usage = dataclasses.field(default_factory=Usage)
-    late_ms: Spread = dataclasses.field(default_factory=lambda: Spread.of(()))
-    latest_p99_ms: float = 0.0
-
-
-@dataclasses.dataclass(kw_only=True)
-class LoadResult(Cost):
+class LoadResult:
     """Result of a load. asked, refused, errors, raw: of all judged streams; the other figures are of those admitted.
 
+    late_ms: delays of everything that the generator processes had to do at a time. latest_p99_ms: of the latest one.
     stalls: by pre-buffer, ms. listening_mean, listening_peak: concurrent listeners in the load's window.
     barge_in_last_ms, barge_in_told_ms: time from a barge-in to the last packet, and to the acknowledgement.
     speech_per_s: seconds of speech received a second. limit: the saturated part. void: why nothing counts, or "".
     """
 
+    usage: Usage
+    late_ms: Spread
+    latest_p99_ms: float
     asked: int
     refused: int
     errors: dict[str, int]
@@ -54,17 +46,20 @@ class LoadResult(Cost):
     void: str
 
 
-def load_result(heard: Sequence[Heard], load: OpenLoad, cost: Cost) -> LoadResult:
-    """Return the result of a load from its streams and its cost."""
+def load_result(heard: Sequence[Heard], load: OpenLoad, usage: Usage, late_ms: Sequence[Sequence[float]]) -> LoadResult:
+    """Return the result of a load from its streams, the usage meanwhile, and the delays of each generator process."""
     asked = [stream for stream in heard if stream.judged]
     errors = dict(Counter(stream.error for stream in asked if stream.error))
     admitted = [stream for stream in heard if stream.error not in {*REFUSALS, GAVE_UP}]
     judged = [stream for stream in admitted if stream.judged]
     listening_mean, listening_peak = mean_and_peak([stream.span for stream in admitted], *load.window)
-    usage, speech_per_s = cost.usage, sum(stream.audio_s or stream.position_s for stream in asked) / load.window_s
+    latest_p99_ms = max((percentile(each, 99) for each in late_ms), default=0.0)
+    speech_per_s = sum(stream.audio_s or stream.position_s for stream in asked) / load.window_s
     barged_in = [stream for stream in asked if stream.cancelled_at_s is not None and not stream.error]
     return LoadResult(
-        **vars(cost),
+        usage=usage,
+        late_ms=Spread.of([each_ms for process in late_ms for each_ms in process]),
+        latest_p99_ms=latest_p99_ms,
         asked=len(asked),
         refused=sum(errors.get(code, 0) for code in REFUSALS),
         errors=errors,
@@ -83,7 +78,7 @@ def load_result(heard: Sequence[Heard], load: OpenLoad, cost: Cost) -> LoadResul
         gateway_ms_per_speech_s=_per_speech(usage.gateway_cores, speech_per_s),
         worker_ms_per_speech_s=_per_speech(usage.worker_cores, speech_per_s),
         limit=name_limit(usage, errors),
-        void=why_void(cost.latest_p99_ms, usage.busiest_client or 0.0),
+        void=why_void(latest_p99_ms, usage.busiest_client or 0.0),
     )
 
 

@@ -13,10 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
-from realtime_tts.bench.arrivals import Arrival
-from realtime_tts.bench.figures import Spread
+from realtime_tts.bench.arrivals import Arrival, OpenLoad
 from realtime_tts.bench.load_generator import Share, ShareResult, Target, run_share
-from realtime_tts.bench.load_result import Cost
+from realtime_tts.bench.load_result import LoadResult, load_result
 from realtime_tts.bench.native_stream import speak
 from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.texts import turn
@@ -49,14 +48,16 @@ class ServerLoad:
     """Driver of loads on one server. Call `measure_turn` before `open_loop`.
 
     Attributes:
-        turn_s: audio of a turn; set by `measure_turn`. cost: of the last load. samples: of the server, at the first
-        judged arrival and the last one. on_now: called several times a second with how many streams of a load are
-        `running`, have `ended`, and how many of those with `errors`.
+        turn_s: audio of a turn; set by `measure_turn`. usage, late_ms: of the last load, the delays of each of its
+        generator processes. samples: of the server, at its first judged arrival and the last one. on_now: called
+        several times a second with how many streams of a load are `running`, have `ended`, and how many of those with
+        `errors`.
     """
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self.cost = Cost()
+        self.usage = Usage()
+        self.late_ms: list[list[float]] = []
         self.samples: list[Sample | None] = []
         self.on_now: Callable[[Counter[str]], None] = lambda now: None
         self.turn_s = 0.0
@@ -90,9 +91,13 @@ class ServerLoad:
 
         return asyncio.run(run())
 
+    def run(self, load: OpenLoad, seed: int = 0, deadline_s: float = math.inf) -> LoadResult:
+        """Run a load, as `open_loop`."""
+        return load_result(self.open_loop(load.arrivals(seed), deadline_s), load, self.usage, self.late_ms)
+
     def open_loop(self, arrivals: Sequence[Arrival], deadline_s: float = math.inf) -> list[Heard]:
-        """Run arrivals in real time, independent of how streams are served; `cost` covers the time from the first
-        judged arrival to the last one.
+        """Run arrivals in real time, independent of how streams are served; `usage` covers the time from the
+        first judged arrival to the last one.
 
         Args:
             deadline_s: give up at this time since the load began; streams without an end have the error `GAVE_UP` then.
@@ -114,7 +119,9 @@ class ServerLoad:
             for pipe in pipes:
                 pipe.send(begins_s)
             results, usage = self._collect(pipes, [begins_s + at_s for at_s in window])
-        self.cost = cost_of(results, usage)
+        busy_cores = [result.busy for result in results]
+        self.usage = dataclasses.replace(usage, client_cores=sum(busy_cores), busiest_client=max(busy_cores))
+        self.late_ms = [result.late_ms for result in results]
         return [stream for result in results for stream in result.heard]
 
     @contextlib.contextmanager
@@ -167,16 +174,6 @@ def _receive(pipe: Connection) -> Counter[str] | ShareResult:
     if isinstance(report, str):
         raise EngineError(f"a load generator failed: {report}")
     return report
-
-
-def cost_of(results: Sequence[ShareResult], usage: Usage) -> Cost:
-    """Return the cost of a load from the results of the generator processes and the usage of the server."""
-    busy = [result.busy for result in results]
-    return Cost(
-        usage=dataclasses.replace(usage, client_cores=sum(busy), busiest_client=max(busy)),
-        late_ms=Spread.of([late_ms for result in results for late_ms in result.late_ms]),
-        latest_p99_ms=max(Spread.of(result.late_ms).p99 for result in results),
-    )
 
 
 def default_clients() -> int:

@@ -17,7 +17,6 @@ from tqdm import tqdm
 from realtime_tts.bench.arrivals import OpenLoad
 from realtime_tts.bench.capacity import CapacityPlan, measure_capacity
 from realtime_tts.bench.load_generator import Target
-from realtime_tts.bench.load_result import load_result
 from realtime_tts.bench.report import document, write_json
 from realtime_tts.bench.server_load import ServerLoad, default_clients, describe_server
 from realtime_tts.bench.server_process import running_server
@@ -295,7 +294,7 @@ def load(
     told = "{0[running]} speak, {0[ended]} have ended, {0[errors]} errors"
     with _progress(f"{{desc}}, {{elapsed}} of about {plan.end_s:.0f} s") as bar:
         driver.on_now = lambda now: bar.set_description_str(told.format(now))
-        result = load_result(driver.open_loop(plan.arrivals(seed)), plan, driver.cost)
+        result = driver.run(plan, seed)
     return _Measured(load_table(result), {**dataclasses.asdict(plan), "seed": seed}, subject, result, bool(result.void))
 
 

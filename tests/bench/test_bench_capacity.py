@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pytest
 
 from realtime_tts.bench.arrivals import Arrival
 from realtime_tts.bench.capacity import CapacityPlan, measure_capacity
-from realtime_tts.bench.load_result import Cost
+from realtime_tts.bench.load_generator import Target
+from realtime_tts.bench.server_load import ServerLoad
 from realtime_tts.bench.streams import Bar, Heard
 
 
-class Simulated:
+class Simulated(ServerLoad):
     """Holds so many arrivals in a load, no more."""
 
     def __init__(self, limit: float) -> None:
+        super().__init__(Target("", (), 1, 1, {}))
         self.turn_s = 2.0
         self.limit = limit
         self.num_loads = 0
-        self.cost = Cost()
 
-    def open_loop(self, arrivals: Sequence[Arrival], deadline_s: float) -> list[Heard]:
+    def open_loop(self, arrivals: Sequence[Arrival], deadline_s: float = math.inf) -> list[Heard]:
         self.num_loads += 1
         num_judged = sum(arrival.judged for arrival in arrivals)
         first_s = 0.05 if num_judged <= self.limit else 0.5

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from realtime_tts.bench.arrivals import OpenLoad
-from realtime_tts.bench.load_result import Cost, load_result
+from realtime_tts.bench.load_result import load_result
 from realtime_tts.bench.streams import GAVE_UP, Bar, Heard, gaps, mean_and_peak
+from realtime_tts.bench.usage import Usage
 
 CHUNK_S = 0.16
 # When each chunk comes after the one before it, in ms.
@@ -107,7 +108,7 @@ def test_a_result_counts_what_is_judged_and_shows_what_failed() -> None:
         stream(9.0, judged=False),
         stream(0.0, num_chunks=0, error="engine_lost"),
     ]
-    result = load_result(streams, OpenLoad(rate_per_s=1.0, turn_s=0.0, window_s=2.0), Cost())
+    result = load_result(streams, OpenLoad(rate_per_s=1.0, turn_s=0.0, window_s=2.0), Usage(), [])
     assert result.streams == 3
     assert result.errors == {"engine_lost": 1}
     assert result.first_audio_ms.p50 == pytest.approx(50)
