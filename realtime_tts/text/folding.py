@@ -59,35 +59,26 @@ _PAUSES = {";": ",", ":": ",", "—": ",", "–": ",", "…": ".", "!": ".", "?"
 
 
 class Folded:
-    """Folded text that may grow. `text[i]` came from `source[starts[i]:ends[i]]`; both rise monotonically."""
+    """Source of a folded text that may grow. Character i of the folded text came from `source[starts[i]:ends[i]]`; both
+    rise monotonically."""
 
     def __init__(self) -> None:
-        self.text = ""
         self.source = ""
         self.starts: list[int] = []
         self.ends: list[int] = []
 
-    def extend(self, source: str) -> str:
+    def extend(self, source: str, *, whole: bool = False) -> str:
         """Compose accents, straighten quotes and dashes, narrow full-width forms, strip what has no sound.
 
-        The source that follows must not begin with a mark. Returns the text that was added to `text`.
+        The source that follows must not begin with a mark. Returns the text that is added to the folded text: with
+        `whole` one special character, that no other text is folded to.
         """
         offset = len(self.source)
         self.source += source
-        folded, starts, ends = _fold(source, offset)
+        folded, starts, ends = (WHOLE, [offset], [len(self.source)]) if whole else _fold(source, offset)
         self.starts += starts
         self.ends += ends
-        self.text += folded
         return folded
-
-    def extend_whole(self, source: str) -> str:
-        """Fold all of `source`, which is not empty, to one special character that no other text is folded to."""
-        offset = len(self.source)
-        self.source += source
-        self.starts.append(offset)
-        self.ends.append(len(self.source))
-        self.text += WHOLE
-        return WHOLE
 
 
 def _fold(source: str, offset: int) -> tuple[str, Sequence[int], Sequence[int]]:

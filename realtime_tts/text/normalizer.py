@@ -174,7 +174,7 @@ class Normalization:
         end = 0
         for reading in readings:
             self._scan.extend(self._folded.extend(source[end : reading.start]))
-            self._scan.extend(self._folded.extend_whole(source[reading.start : reading.end]), reading.spoken)
+            self._scan.extend(self._folded.extend(source[reading.start : reading.end], whole=True), reading.spoken)
             end = reading.end
         self._scan.extend(self._folded.extend(source[end:]))
         self._fates.extend()
@@ -214,7 +214,7 @@ class Normalization:
         self._fates.add_spoken(self._index, token.end)
         normalizer = self._normalizer
         if normalizer.charset is not None and not (normalizer.has_letters and token.text.isascii()):
-            self._fates.add_missing_letters(self._index, token.end, token.text, normalizer.charset)
+            self._fates.add_missing_letters(self._scan.text, self._index, token.end, token.text, normalizer.charset)
         return True
 
     def _written(self, token: SpokenToken) -> str:

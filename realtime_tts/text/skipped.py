@@ -50,9 +50,10 @@ class Fates:
             self._known[first:last] = self._known[first:last].replace(NONE, fate)
             self._last_end = end
 
-    def add_missing_letters(self, start: int, end: int, read_as: str, charset: frozenset[str]) -> None:
-        """Record the characters of a token, read as `read_as`, that have no spelling within `charset`."""
-        text, starts = self._folded.text, self._folded.starts
+    def add_missing_letters(self, text: str, start: int, end: int, read_as: str, charset: frozenset[str]) -> None:
+        """Record the characters of a token of the folded text, read as `read_as`, that have no spelling within
+        `charset`."""
+        starts = self._folded.starts
         others = {*starts[max(0, start - 1) : start], *starts[end : end + 1]}  # shared with the tokens beside this one
         others |= {starts[i] for i in range(start, end) if text[i] not in read_as or fit_char(text[i], charset)}
         for index in range(start, end):
