@@ -84,20 +84,16 @@ _MODEL = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Measured:
-    """Outcome of a benchmark: what is printed, and what is recorded."""
-
-    table: str
-    plan: object
-    subject: dict[str, object]
-    results: object
-    is_void: bool = False
+_Measured = tuple[object, dict[str, object], Any]  # plan, subject, results
 
 
-def _bench(*options: Option) -> Callable[[Callable[..., _Measured]], click.Command]:
+def _bench(view: Callable[[Any], str], *options: Option) -> Callable[[Callable[..., _Measured]], click.Command]:
     """Return a decorator that makes a command of a benchmark: it adds the options, replaces missing values by those for
-    the device, and prints, writes and draws the outcome."""
+    the device, and prints, writes and draws the results.
+
+    Args:
+        view: returns results as a table.
+    """
 
     def add(bench: Callable[..., _Measured]) -> click.Command:
         @functools.wraps(bench)
@@ -110,15 +106,15 @@ def _bench(*options: Option) -> Callable[[Callable[..., _Measured]], click.Comma
                 on_gpu = choose_device(str(given["device"])).type != "cpu"
                 for name in _BY_DEVICE.keys() & given.keys():
                     given[name] = given[name] or _BY_DEVICE[name][on_gpu]
-            measured = bench(**given)
-            click.echo(measured.table)
+            plan, subject, results = bench(**given)
+            click.echo(view(results))
             if json:
-                write_json(json, document(bench.__name__, measured.plan, measured.subject, measured.results))
+                write_json(json, document(bench.__name__, plan, subject, results))
             if plot:
                 from realtime_tts.bench.plots import draw
 
-                draw(bench.__name__, measured.subject, measured.results, plot)
-            if measured.is_void:
+                draw(bench.__name__, subject, results, plot)
+            if getattr(results, "void", ""):
                 click.get_current_context().exit(1)
 
         return command.command(bench.__name__)(with_options(*options, *_OUTPUT)(run))
@@ -164,6 +160,7 @@ def adapter(directory: Path, model: str, rank: int, seed: int) -> None:
 
 
 @_bench(
+    engine_table,
     _option("--batches", _numbers, ((1, 2, 4, 8), _STREAMS_ON_GPU), "Streams at once.", metavar="N,N,…"),
     _option("--num-steps", _COUNT, (30, 60), "Steps measured in each run."),
     _option("--runs", _COUNT, 3),
@@ -185,10 +182,11 @@ def engine(**options: Any) -> _Measured:
     click.get_current_context().call_on_close(gc.unfreeze)
     with _progress() as bar:
         rows = measure_steps(subject, plan, bar.set_description_str)
-    return _Measured(engine_table(rows), plan, subject.describe(), rows)
+    return plan, subject.describe(), rows
 
 
 @_bench(
+    capacity_table,
     _option("--url", None, None, "Running server, such as http://127.0.0.1:8000; without it one is started."),
     _option("--api-key", None, None, "The server's API key.", envvar="REALTIME_TTS_API_KEY", show_envvar=True),
     _option("--clients", _COUNT, None, "Measuring processes.  [default: a quarter of the cores]"),
@@ -240,10 +238,11 @@ def server(
             alone_ms = [driver.alone() for _ in range(plan.runs)]
             result = measure_capacity(driver, plan, bar.set_description_str)
         result.alone_ms = alone_ms
-    return _Measured(capacity_table(result), plan, subject, result)
+    return plan, subject, result
 
 
 @_bench(
+    load_table,
     _option("--url", None, None, "Running server, such as ws://127.0.0.1:8000.", required=True),
     click.option("--token", "--api-key", envvar="REALTIME_TTS_API_KEY", help="API key or token of the server."),
     _option("--streams", _ABOVE_0, None, "Concurrent listeners, with even arrivals."),
@@ -295,7 +294,7 @@ def load(
     with _progress(f"{{desc}}, {{elapsed}} of about {plan.end_s:.0f} s") as bar:
         driver.on_now = lambda now: bar.set_description_str(told.format(now))
         result = driver.run(plan, seed)
-    return _Measured(load_table(result), {**dataclasses.asdict(plan), "seed": seed}, subject, result, bool(result.void))
+    return {**dataclasses.asdict(plan), "seed": seed}, subject, result
 
 
 def _plan(kind: type[Plan], options: dict[str, Any], **more: object) -> Plan:
