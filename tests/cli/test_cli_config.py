@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from some_settings import flatten
 
 from realtime_tts.config import (
     AccessConfig,
@@ -16,7 +17,6 @@ from realtime_tts.config import (
     TimeoutsConfig,
     VoicesConfig,
     build,
-    flatten,
     settings_table,
 )
 from realtime_tts.config_loader import load_settings
