@@ -43,12 +43,6 @@ def text_head(config: ModelConfig) -> TextHead:
     return TextHead(layer=config.base.num_layers // 2, head=0)
 
 
-def tokens_per_patch(config: ModelConfig) -> float:
-    """Return how many tokens of text a patch speaks."""
-    assert config.base.rope is not None
-    return _frequency(config.base.rope, _shift(config.base.rope))
-
-
 def follow_text(model: VoxCPM) -> None:
     """Set these weights in a random model."""
     config = model.config.base

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from realtime_tts.bench.following_head import VOICE, tokens_per_patch
+from realtime_tts.bench import following_head
+from realtime_tts.bench.following_head import VOICE
 from realtime_tts.bench.texts import SENTENCES, turn
 from realtime_tts.contract import frames
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
@@ -42,7 +43,9 @@ def test_every_patch_speaks_as_many_tokens(loaded: LoadedModel, num_begun: int, 
     whole = turn(12, seed)
     *patches, done = speak(loaded, " ".join(whole.split()[:num_begun]), whole, voice=VOICE)
     starts = [token.start for token in loaded.tokenizer.encode_located(whole)]
-    per_patch = tokens_per_patch(loaded.config)
+    rope = loaded.config.base.rope
+    assert rope is not None
+    per_patch = following_head._frequency(rope, following_head._shift(rope))
     assert isinstance(done, frames.Done)
     assert done.finish_reason == "stop"
     assert done.extensions == (num_begun < 12)
