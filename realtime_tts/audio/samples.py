@@ -13,17 +13,8 @@ if TYPE_CHECKING:
 MULAW_BIAS = 132
 
 
-def encode_mulaw(pcm: bytes) -> bytes:
-    """Convert s16le samples to one byte each, standard G.711 polarity and inversion."""
-    return _encode(pcm, is_alaw=False)
-
-
-def encode_alaw(pcm: bytes) -> bytes:
-    """Convert s16le samples to one byte each, even bits inverted as G.711 demands."""
-    return _encode(pcm, is_alaw=True)
-
-
-def _encode(pcm: bytes, is_alaw: bool) -> bytes:
+def _g711(pcm: bytes, is_alaw: bool) -> bytes:
+    """Convert s16le samples to one byte each, of mu-law or A-law, with the polarity and inversion of the standard."""
     import numpy as np  # imported here, since importing the gateway must not load it
 
     return bytes(_table(is_alaw)[np.frombuffer(pcm, "<u2")])
@@ -73,6 +64,6 @@ def resampled(samples: npt.NDArray[np.float32], from_hz: int, to_hz: int) -> npt
 PLAIN_ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "pcm_s16le": bytes,
     "pcm_f32le": as_f32le,
-    "mulaw": encode_mulaw,
-    "alaw": encode_alaw,
+    "mulaw": functools.partial(_g711, is_alaw=False),
+    "alaw": functools.partial(_g711, is_alaw=True),
 }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from realtime_tts.audio.containers import EncodedStream, wav_header
-from realtime_tts.audio.samples import encode_alaw, encode_mulaw
+from realtime_tts.audio.samples import PLAIN_ENCODERS
 
 RAMP = np.arange(-8_000, 8_001).astype("<i2")
 
@@ -34,8 +34,8 @@ def test_a_wav_of_known_or_unknown_length_is_read_back_to_the_sample(num_samples
 @pytest.mark.parametrize(
     ("codec", "encode", "tolerance"),
     [
-        ("mulaw", encode_mulaw, 0.04),
-        ("alaw", encode_alaw, 0.04),
+        ("mulaw", PLAIN_ENCODERS["mulaw"], 0.04),
+        ("alaw", PLAIN_ENCODERS["alaw"], 0.04),
         ("pcm_f32le", lambda pcm: (np.frombuffer(pcm, "<i2") / 32_768).astype("<f4").tobytes(), 1e-9),
     ],
 )

@@ -14,12 +14,12 @@ from realtime_tts_client.playback import PlaybackClock
 
 from realtime_tts.audio import codecs
 from realtime_tts.audio.pipeline import AudioPipeline
-from realtime_tts.audio.samples import encode_alaw, encode_mulaw
+from realtime_tts.audio.samples import PLAIN_ENCODERS
 
 ALL = np.arange(-32_768, 32_768).astype("<i2")
 
 
-@pytest.mark.parametrize(("codec", "encode"), [("mulaw", encode_mulaw), ("alaw", encode_alaw)])
+@pytest.mark.parametrize(("codec", "encode"), [("mulaw", PLAIN_ENCODERS["mulaw"]), ("alaw", PLAIN_ENCODERS["alaw"])])
 def test_g711_round_trip_is_idempotent_and_close(codec: str, encode) -> None:
     decoder = Decoder(AudioFormat(codec, sample_rate=8000))
     packet = encode(ALL.tobytes())
