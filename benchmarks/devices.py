@@ -56,7 +56,7 @@ _COLUMNS += ("generator late ms", "held")
 def wait_for_workers(server: RunningServer, number: int, timeout_s: float) -> None:
     """Block until `number` workers are ready; the server is ready with the first of them."""
     end_s = time.monotonic() + timeout_s
-    while metrics(server.get).get(WORKERS, 0.0) < number:
+    while metrics(server.url).get(WORKERS, 0.0) < number:
         if time.monotonic() > end_s:
             raise SystemExit(f"not all {number} workers are ready after {timeout_s:.0f} s")
         time.sleep(0.1)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from realtime_tts.bench.server_process import free_port, is_ready
-from realtime_tts.bench.usage import children, metrics, text_getter
+from realtime_tts.bench.usage import children, metrics
 
 READY_S, ENDED_S = 180.0, 90.0
 POLL_S = 0.1
@@ -143,31 +143,24 @@ class ServerUnderTest:
         self._process.send_signal(number)
         return await asyncio.to_thread(self._process.wait, ENDED_S)
 
-    def metrics(self) -> dict[str, float]:
-        """Return the gateway's metrics without labels, which include its census (`server.Census`).
-
-        Raises:
-            OSError: the gateway does not answer.
-        """
-        return metrics(text_getter(self.stream_url))
-
     def samples(self, at_s: float) -> dict[str, Sample]:
         """Return samples of the gateway and its worker, without those that are gone."""
         found = {"gateway": sample(self.pid, at_s)}
         if (worker := self.worker_pid) is not None:
             kept_bytes = 0.0
             with contextlib.suppress(OSError):
-                kept_bytes = self.metrics().get("realtime_tts_engine_kept_bytes", 0.0)
+                kept_bytes = metrics(self.stream_url).get("realtime_tts_engine_kept_bytes", 0.0)
             found["worker"] = sample(worker, at_s, kept_bytes / 2**20 or None)
         return {name: one for name, one in found.items() if one is not None}
 
     def held(self) -> dict[str, float]:
-        """Return the census, descriptors and threads of both processes, temporary files, workers with any parent.
+        """Return the census (`server.Census`), descriptors and threads of both processes, temporary files, workers with
+        any parent.
 
         Raises:
             OSError: the gateway does not answer.
         """
-        figures = self.metrics().items()
+        figures = metrics(self.stream_url).items()
         found = {name.removeprefix("soak_"): value for name, value in figures if name.startswith("soak_")}
         for name, one in self.samples(0.0).items():
             found |= {f"{name} descriptors": one.num_fds, f"{name} threads": one.num_threads}

@@ -19,7 +19,7 @@ from realtime_tts.bench.load_result import LoadResult, load_result
 from realtime_tts.bench.native_stream import speak
 from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.texts import turn
-from realtime_tts.bench.usage import Sample, Usage, take_sample, text_getter, usage_between
+from realtime_tts.bench.usage import Sample, Usage, get_text, take_sample, usage_between
 from realtime_tts.contract.cores import usable_cores
 from realtime_tts.errors import ConfigError, EngineError
 
@@ -36,7 +36,7 @@ def describe_server(target: Target) -> dict[str, object]:
         ConfigError: no server answers.
     """
     try:
-        model = json.loads(text_getter(target.url, target.api_key)("/v1/models"))["data"][0]
+        model = json.loads(get_text(target.url, "/v1/models", target.api_key))["data"][0]
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise ConfigError(f"no server answers at {target.url}: {error}", field="url") from error
     about = {name: model[name] for name in ("device", "dtype", "attention_backend", "default_steps", "default_cfg")}
@@ -162,7 +162,7 @@ class ServerLoad:
 
     def _sample(self) -> Sample | None:
         target = self._target
-        return take_sample(target.pids, text_getter(target.url, target.api_key)) if target.pids else None
+        return take_sample(target.pids, target.url, target.api_key) if target.pids else None
 
 
 def _receive(pipe: Connection) -> Counter[str] | ShareResult:

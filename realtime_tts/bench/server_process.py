@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from realtime_tts.bench.usage import children, text_getter
+from realtime_tts.bench.usage import children, get_text
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class RunningServer:
         return f"ws://127.0.0.1:{self.port}/v1/stream"
 
     def get(self, path: str) -> str:
-        return text_getter(self.url)(path)
+        return get_text(self.url, path)
 
     @property
     def worker_pids(self) -> list[int]:
@@ -48,7 +48,7 @@ def free_port() -> int:
 
 def is_ready(port: int) -> bool:
     try:
-        text_getter(f"http://127.0.0.1:{port}")("/readyz")
+        get_text(f"http://127.0.0.1:{port}", "/readyz")
     except OSError:
         return False
     return True

@@ -9,7 +9,7 @@ import os
 import re
 import time
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -64,33 +64,25 @@ class Sample:
     machine_s: float
 
 
-def text_getter(url: str, api_key: str | None = None) -> Callable[[str], str]:
-    """Return a reader of the paths of the server whose stream is at this URL. It raises OSError."""
+def get_text(url: str, path: str, api_key: str | None = None) -> str:
+    """Return the text of a path of the server whose stream is at this URL. Raises OSError: it does not answer."""
     parts = urlsplit(url)
     base = f"{'https' if parts.scheme in ('https', 'wss') else 'http'}://{parts.netloc}"
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-
-    def get(path: str) -> str:
-        with urllib.request.urlopen(urllib.request.Request(base + path, headers=headers), timeout=5) as response:
-            return str(response.read().decode())
-
-    return get
+    with urllib.request.urlopen(urllib.request.Request(base + path, headers=headers), timeout=5) as response:
+        return str(response.read().decode())
 
 
-def metrics(get: Callable[[str], str]) -> dict[str, float]:
+def metrics(url: str, api_key: str | None = None) -> dict[str, float]:
     """Return a server's metrics without labels. Raises OSError: it does not answer."""
-    return {name: float(value) for name, value in _METRIC.findall(get("/metrics"))}
+    return {name: float(value) for name, value in _METRIC.findall(get_text(url, "/metrics", api_key))}
 
 
-def take_sample(pids: Sequence[int], get: Callable[[str], str]) -> Sample | None:
-    """Return a sample of a server's processes and their descendants; None without the figures of /proc.
-
-    Args:
-        get: see `text_getter`.
-    """
+def take_sample(pids: Sequence[int], url: str, api_key: str | None = None) -> Sample | None:
+    """Return a sample of a server's processes and their descendants; None without the figures of /proc."""
     found: dict[str, float] = {}
     with contextlib.suppress(OSError):
-        found = metrics(get)
+        found = metrics(url, api_key)
     try:
         processes = {pid: spent for pid in descendants(pids) if (spent := _spent(pid)) is not None}
         return Sample(time.monotonic(), processes, found, *_machine_s())

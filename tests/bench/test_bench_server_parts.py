@@ -20,6 +20,8 @@ from realtime_tts.bench.usage import (
     why_void,
 )
 
+URL = "http://127.0.0.1:1"  # where nothing answers
+
 
 @pytest.mark.parametrize(
     ("usage", "errors", "word"),
@@ -56,13 +58,14 @@ def test_usage_is_time_over_time() -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
-def test_a_busy_process_is_seen_to_be_busy() -> None:
+def test_a_busy_process_is_seen_to_be_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = 'busy_seconds_total 1.5\nworkers_ready{device="cpu"} 2.0\n'
-    before = take_sample([os.getpid()], lambda path: metrics)
+    monkeypatch.setattr("realtime_tts.bench.usage.get_text", lambda *_: metrics)
+    before = take_sample([os.getpid()], URL)
     until_s = time.process_time() + 0.3
     while time.process_time() < until_s:
         pass
-    after = take_sample([os.getpid()], lambda path: metrics)
+    after = take_sample([os.getpid()], URL)
     assert before is not None
     assert after is not None
     early, late = before.processes[os.getpid()], after.processes[os.getpid()]
@@ -84,17 +87,13 @@ def test_what_a_server_has_started_is_part_of_it() -> None:
             while len(pids := descendants([process.pid])) < 2:
                 assert time.monotonic() < end_s
                 time.sleep(0.01)
-            while not (sample := take_sample([process.pid], no_figures)) or not sample.processes[pids[1]].is_worker:
+            while not (sample := take_sample([process.pid], URL)) or not sample.processes[pids[1]].is_worker:
                 assert time.monotonic() < end_s  # between fork and exec it is its parent's likeness
                 time.sleep(0.01)
         finally:
             process.communicate()
     assert {pid: spent.is_worker for pid, spent in sample.processes.items()} == {process.pid: False, pids[1]: True}
     assert sample.metrics == {}
-
-
-def no_figures(path: str) -> str:
-    raise ConnectionRefusedError
 
 
 def test_a_load_is_void_if_its_generator_was_late() -> None:
