@@ -80,8 +80,8 @@ class MarkupReader:
     def __init__(self, text_type: str, makes_sounds: bool = False) -> None:
         self._text = PlainReader(makes_sounds)
         self._elements = None if text_type == "text" else SsmlReader()
-        self._is_decided = text_type != "auto"
-        self._beginning = ""  # kept back until its type is known; without the white space before it
+        # Kept back until its type is known, without the white space before it; None: it is known.
+        self._beginning = "" if text_type == "auto" else None
 
     @property
     def has_pending(self) -> bool:
@@ -89,14 +89,14 @@ class MarkupReader:
         return bool(self._beginning) or self._text.has_pending
 
     def push(self, delta: str) -> Iterator[Piece]:
-        if not self._is_decided:
+        if self._beginning is not None:
             text = self._beginning + delta
-            self._beginning = text.lstrip()
-            delta = text[: len(text) - len(self._beginning)]
-            if len(self._beginning) >= len(_ROOTS[0]) or not any(root.startswith(self._beginning) for root in _ROOTS):
-                self._is_decided = True
-                self._elements = self._elements if self._beginning.startswith(_ROOTS) else None
-                delta, self._beginning = text, ""
+            beginning = text.lstrip()
+            if len(beginning) < len(_ROOTS[0]) and any(root.startswith(beginning) for root in _ROOTS):
+                self._beginning, delta = beginning, text[: len(text) - len(beginning)]
+            else:
+                self._elements = self._elements if beginning.startswith(_ROOTS) else None
+                self._beginning, delta = None, text
         for piece in (delta,) if self._elements is None else self._elements.push(delta):
             if isinstance(piece, str):
                 yield from self._text.push(piece)
@@ -107,10 +107,9 @@ class MarkupReader:
     def release(self) -> Iterator[Piece]:
         """Yield the text that was kept back, unchanged: nothing more comes soon. Incomplete elements of SSML are never
         taken for text; after white space alone, SSML may still follow."""
-        pending, self._beginning = self._beginning, ""
-        if pending:
-            self._is_decided, self._elements = True, None
-        yield from self._text.push(pending)
+        if self._beginning:
+            pending, self._beginning, self._elements = self._beginning, None, None
+            yield from self._text.push(pending)
         yield from self._text.release()
 
     def finish(self) -> Iterator[Piece]:
