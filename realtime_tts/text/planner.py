@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from realtime_tts.text.characters import replace_surrogates
@@ -202,9 +202,9 @@ class Planner:
             if isinstance(piece, Tag | Decoded) and piece.is_ignored:
                 self._ignored.append((self.num_chars, self.num_chars + piece.num_chars))
             if isinstance(piece, str):
-                yield from self._adding(piece, now)
+                yield from self._adding(piece, self._segmenter.push, now)
             elif isinstance(piece, Decoded):
-                yield from self._adding(piece.char, now)
+                yield from self._adding(piece.char, self._segmenter.push, now)
                 self._positions.stretch(self._segmenter.num_chars, piece.num_chars - 1)
             elif isinstance(piece, Substitute):
                 yield from self._substituting(piece, now)
@@ -234,10 +234,6 @@ class Planner:
             self._is_filled = True
             yield [self._silence(0, self.num_chars, EMPTY_SPEECH_MS)]
 
-    def _adding(self, text: str, now: float) -> Planning:
-        is_first = not self._segmenter.has_words
-        yield from self._following(text, self._segmenter.push(text), is_first, now)
-
     def _substituting(self, piece: Substitute, now: float) -> Planning:
         """Add a piece of text that is not divided, and that is read as something else."""
         if piece.alias is not None:
@@ -245,15 +241,16 @@ class Planner:
         else:
             spoken = self._normalizer.spell_out(piece.text, piece.say_as)
         if not spoken:
-            yield from self._adding(piece.text, now)
+            yield from self._adding(piece.text, self._segmenter.push, now)
             return
         start = self._segmenter.num_chars
         self._readings.append(Reading(start, start + len(piece.text), spoken))
-        is_first = not self._segmenter.has_words
-        yield from self._following(piece.text, self._segmenter.push_whole(piece.text), is_first, now)
+        yield from self._adding(piece.text, self._segmenter.push_whole, now)
 
-    def _following(self, text: str, complete: list[TextSegment], is_first: bool, now: float) -> Planning:
-        """Yield the segments that follow from a text which the segmenter has taken."""
+    def _adding(self, text: str, push: Callable[[str], list[TextSegment]], now: float) -> Planning:
+        """Add text by a method of the segmenter, and yield the segments that follow from it."""
+        is_first = not self._segmenter.has_words
+        complete = push(text)
         yield from self._plan(complete)
         if not self._live:
             return
