@@ -273,15 +273,10 @@ class Segmenter:
 
     def _score(self, gap: _Gap) -> float:
         """Return the quality of a forced cut at `gap`. Of like boundaries, the longer segment is better."""
-        score = self._least_score(gap)
-        if self._may_break(gap) and self._next_word(gap.index) in _BREAK_BEFORE:
-            score += 0.2
-        return score
-
-    def _may_break(self, gap: _Gap) -> bool:
-        """Return True if the word after the gap affects the cut. Early in a clause, a later cut is better."""
         fill = gap.num_visible / self._config.max_chars
-        return fill >= 0.5 or (fill >= _POOR_FILL and gap.boundary is not Boundary.WORD)
+        # Early in a clause, a later cut is better, whatever the word after the gap.
+        is_late = fill >= 0.5 or (fill >= _POOR_FILL and gap.boundary is not Boundary.WORD)
+        return self._least_score(gap) + 0.2 * (is_late and self._next_word(gap.index) in _BREAK_BEFORE)
 
     def _least_score(self, gap: _Gap) -> float:
         """Return the lowest score that the gap can have while the word after it may be incomplete."""
