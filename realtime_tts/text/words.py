@@ -97,7 +97,7 @@ def _share(owners: list[_Chunk], span: Span, part: NormalizedText) -> None:
     sizes = [_size(part.source[max(each.start, span.source_start) : min(each.end, span.source_end)]) for each in owners]
     start = span.start
     for owner, size, end in zip(owners, sizes, _share_ends(part.text, span, sizes), strict=True):
-        owner.add(weight * size / sum(sizes), start, end)
+        owner.add(weight * size / sum(sizes), min(start, end), end)
         start = end + (part.text[end : min(end + 1, span.end)] == " ")
 
 

@@ -96,6 +96,7 @@ def skipped(text: str, normalizer: Normalizer, max_chars: int, split: int) -> li
 @given(text=TEXTS, normalizer=NORMALIZERS, max_chars=st.integers(1, 200), split=st.integers(1, 12))
 @example(text="㎏%㎏%㎏%\u0301a" * 20, normalizer=Normalizer("en", LETTERS), max_chars=200, split=1)
 @example(text="a" * 150 + "П" * 50, normalizer=Normalizer("en", LETTERS), max_chars=70, split=1)
+@example(text="םhttp://a.io/" * 21, normalizer=Normalizer("en", LETTERS), max_chars=14, split=1)
 @settings(max_examples=1000, deadline=None)
 def test_words_tile_any_text_and_any_split_is_planned_the_same(
     text: str, normalizer: Normalizer, max_chars: int, split: int
