@@ -83,19 +83,14 @@ class SpokenTextBuilder:
         if not (words.isalpha() or any(char.isalnum() for char in words)):
             self._space = True
             return False
-        self._add(words, source_start, source_end, spaced=spaced)
+        self.add_written(words, source_start, source_end, spaced=spaced)
         return True
 
-    def add_written(self, text: str, source_start: int, source_end: int) -> None:
-        """Add a word, a number or a sign as written, separated where the source has white space."""
-        self._add(text, source_start, source_end, spaced=False)
+    def add_written(self, words: str, source_start: int, source_end: int, *, spaced: bool = False) -> None:
+        """Add a word, a number or a sign as written, separated where the source has white space.
 
-    def close(self) -> None:
-        """Write the pause at the end, if any."""
-        if self.spans:
-            self._write_pause()
-
-    def _add(self, words: str, source_start: int, source_end: int, *, spaced: bool) -> None:
+        `spaced`: see `add_words`.
+        """
         opening, self._opening = self._opening, ""
         if opening:
             words = opening + " " * self._space + words
@@ -109,6 +104,11 @@ class SpokenTextBuilder:
             start, _, source_start, _ = self.spans.pop()
         self.spans.append(Span(start, len(self.text), source_start, source_end))
         self._space, self._is_blank = spaced, False
+
+    def close(self) -> None:
+        """Write the pause at the end, if any."""
+        if self.spans:
+            self._write_pause()
 
     def _extend(self, ending: str, source_end: int) -> None:
         """Add to the last word without a space."""

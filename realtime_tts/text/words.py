@@ -90,7 +90,8 @@ def place_words(part: NormalizedText, offset: int) -> tuple[Word, ...]:
 
 def _share(owners: list[_Chunk], span: Span, part: NormalizedText) -> None:
     """Divide the reading of `span` among the chunks it covers, between its spoken words where there are enough."""
-    weight = _spoken_weight(part.text[span.start : span.end])
+    # Characters (a CJK one is a syllable), pauses inside, and 1 for the gap.
+    weight = 1.0 + sum(map(_char_weight, part.text[span.start : span.end]))
     if len(owners) == 1:
         owners[0].add(weight, span.start, span.end)
         return
@@ -125,11 +126,6 @@ def _pause_weight(text: str, start: int, end: int) -> float:
     """Return the weight of the pause between two spoken tokens, or at the end of the text."""
     pause = sum(map(_mark_weight, text[start:end]))
     return min(pause, _LAST_PAUSE if end == len(text) else 8.0)
-
-
-def _spoken_weight(spoken: str) -> float:
-    """Return the weight of a reading: characters (a CJK one is a syllable), pauses inside, and 1 for the gap."""
-    return 1.0 + sum(map(_char_weight, spoken))
 
 
 @lru_cache(maxsize=4096)

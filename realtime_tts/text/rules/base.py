@@ -75,12 +75,6 @@ class SpokenToken(NamedTuple):
     added: int = 0
 
 
-def _is_last_greek(text: str, index: int) -> bool:
-    """Return True if the text so far ends with a Greek letter: the next character decides whether it is part of a
-    word."""
-    return index + 1 == len(text) and is_greek(text[index])
-
-
 def _is_foreign(text: str, index: int) -> bool:
     """Return True for a letter of another script; a Greek letter only counts within a Greek word, as single ones are
     formula symbols."""
@@ -203,7 +197,8 @@ class Scan:
         if any(_is_foreign(self.text, place) for place in places):
             return False
         is_known = len(places) == 2 or last <= len(self.text)
-        if not is_known or any(_is_last_greek(self.text, place) for place in places):
+        # What follows a Greek letter decides whether it is part of a word.
+        if not is_known or (len(self.text) - 1 in places and is_greek(self.text[-1])):
             self.saw_end = True
         return True
 
