@@ -47,8 +47,8 @@ def find_token(scan: Scan, index: int) -> SpokenToken:
         return given
     is_english = scan.language == "en" and not is_cjk_punctuation(char) and not is_unspaced(char)
     is_english = is_english and scan.is_latin(index)
-    token = _try_rules(scan, index, char) if is_english else _try_local_rules(scan, index)
-    if token is not None:
+    rules = _rules(scan.language, char, is_english=is_english)
+    if rules is not None and (token := rules.read(scan, index)) is not None:
         return token
     if not (is_english or scan.spell):
         return written_token(scan, index)
@@ -63,15 +63,13 @@ def find_token(scan: Scan, index: int) -> SpokenToken:
     return pause_token(scan.text, index)
 
 
-def _try_rules(scan: Scan, index: int, char: str) -> SpokenToken | None:
+def _rules(language: str, char: str, *, is_english: bool) -> RuleList | None:
+    """Return the rules for a token that begins with `char`."""
+    if not is_english:
+        return local_rules(language)
     if char.isdecimal():
-        return DIGIT_RULES.read(scan, index)
-    return (LETTER_RULES if char.isalpha() else SYMBOL_RULES).read(scan, index)
-
-
-def _try_local_rules(scan: Scan, index: int) -> SpokenToken | None:
-    rules = local_rules(scan.language)
-    return None if rules is None else rules.read(scan, index)
+        return DIGIT_RULES
+    return LETTER_RULES if char.isalpha() else SYMBOL_RULES
 
 
 def _plain_number(scan: Scan, index: int) -> SpokenToken:
