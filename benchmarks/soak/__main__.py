@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.soak.account import History, Outcome, Record, counts_for_latency
+from benchmarks.soak.account import History, Outcome, Record, latency_ms
 from benchmarks.soak.campaign import Campaign, Options, Result
 from benchmarks.soak.figures import MAX_RATIO, MAX_SLOPE_MB_PER_H, Verdict, judge, memory_slope, p95_ratio
 from benchmarks.soak.plan import Kind
@@ -57,11 +57,7 @@ def rows(result: Result, options: Options) -> list[Row]:
 
 def latencies_ms(records: Sequence[Record], history: History) -> list[float]:
     """Return the times from first text to first packet of the counted clients, ms."""
-    return [
-        1000 * (record.first_packet_s - record.text_s)
-        for record in records
-        if counts_for_latency(record, history) and record.first_packet_s is not None and record.text_s is not None
-    ]
+    return [ms for record in records if (ms := latency_ms(record, history)) is not None]
 
 
 def _none_of(found: Sequence[str]) -> Verdict:
@@ -75,7 +71,7 @@ def _completed(records: Sequence[Record]) -> float:
     return sum(record.turn in done for record in first) / max(1, len(first))
 
 
-def arguments() -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0, help="of chaos (default 30)")
     parser.add_argument("--rate", type=float, help="turns a second (default: 0.8 of the measured capacity)")
@@ -84,11 +80,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, default=Path("soak"), help="path of the JSON file with all figures, without ending"
     )
-    return parser.parse_args()
-
-
-def main() -> None:
-    given = arguments()
+    given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # which ends as Ctrl-C does: with nothing left running
     quiet_s = max(30.0, 6 * given.minutes)
     options = Options(minutes=given.minutes, quiet_s=quiet_s, fake=given.fake, rate_hz=given.rate, seed=given.seed)

@@ -157,8 +157,10 @@ def problems(records: Iterable[Record], history: History) -> list[str]:
     ]
 
 
-def counts_for_latency(record: Record, history: History) -> bool:
-    """The rule: an honest client's first try counts if from its first text to its first packet no outage was on."""
+def latency_ms(record: Record, history: History) -> float | None:
+    """Return the time from first text to first packet; None where it does not count. It counts in an honest client's
+    first try if no outage was on meanwhile."""
     if record.kind is not Kind.HONEST or record.attempt or record.text_s is None or record.first_packet_s is None:
-        return False
-    return not history.during(record.text_s, record.first_packet_s)
+        return None
+    is_out = history.during(record.text_s, record.first_packet_s)
+    return None if is_out else 1000 * (record.first_packet_s - record.text_s)

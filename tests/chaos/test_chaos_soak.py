@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.soak.account import History, Outage, Outcome, Record, counts_for_latency, problem_of
+from benchmarks.soak.account import History, Outage, Outcome, Record, latency_ms, problem_of
 from benchmarks.soak.campaign import Campaign, Options, left_over
 from benchmarks.soak.figures import MAX_SLOPE_MB_PER_H, Estimate, Verdict, judge, memory_slope
 from benchmarks.soak.plan import MIX, Fault, FaultKind, Kind
@@ -92,10 +92,10 @@ def test_a_message_after_the_terminal_one_and_a_gap_are_seen() -> None:
 
 
 def test_first_packets_count_while_no_outage_is_on() -> None:
-    assert counts_for_latency(record(first_packet_s=9.0), OUTAGE)
-    assert not counts_for_latency(record(first_packet_s=10.5), OUTAGE)
-    assert not counts_for_latency(record(text_s=15.0, first_packet_s=25.0), OUTAGE)
-    assert not counts_for_latency(record(first_packet_s=9.0, attempt=1), OUTAGE)
+    assert latency_ms(record(first_packet_s=9.0), OUTAGE) is not None
+    assert latency_ms(record(first_packet_s=10.5), OUTAGE) is None
+    assert latency_ms(record(text_s=15.0, first_packet_s=25.0), OUTAGE) is None
+    assert latency_ms(record(first_packet_s=9.0, attempt=1), OUTAGE) is None
 
 
 def test_what_is_held_beyond_the_baseline_is_left_over() -> None:
