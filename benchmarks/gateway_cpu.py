@@ -29,7 +29,7 @@ from websockets.asyncio.client import connect
 from benchmarks.soak.process import ServerUnderTest
 from realtime_tts.api.tts import TTS
 from realtime_tts.bench.texts import LONG_TEXT
-from realtime_tts.bench.usage import take_sample, text_getter, usage_between
+from realtime_tts.bench.usage import take_sample, usage_between
 
 RATE_HZ, PATCH_SAMPLES, FRAME_S = 48_000, 7_680, 0.02
 CHARS_PER_S = 15.0
@@ -78,7 +78,6 @@ async def measure(server: ServerUnderTest, codec: str, given: argparse.Namespace
     """Return, for one codec, the milliseconds of processor time for each second of speech, and the share of the time in
     which the event loop was busy."""
     await server.start()
-    get = text_getter(server.stream_url)
     context = multiprocessing.get_context("spawn")
     num_packets = context.Value("q", 0, lock=False)
     duration_s = 2 * (RAMP_S + SETTLE_S + given.seconds)
@@ -87,9 +86,9 @@ async def measure(server: ServerUnderTest, codec: str, given: argparse.Namespace
     try:
         listeners.start()
         await asyncio.sleep(RAMP_S + SETTLE_S + 1.0)  # the process has to start, too
-        before, num_before = take_sample([server.pid], get), num_packets.value
+        before, num_before = take_sample([server.pid], server.stream_url), num_packets.value
         await asyncio.sleep(given.seconds)
-        after, num_after = take_sample([server.pid], get), num_packets.value
+        after, num_after = take_sample([server.pid], server.stream_url), num_packets.value
         if not listeners.is_alive():
             raise RuntimeError("the listeners have ended")
     finally:
