@@ -97,17 +97,6 @@ class Contexts:
         if (state := self.ended.get(context_id)) is not None:
             raise ContextClosed(f"the context is {state}", field="context_id")
 
-    def charged_chars(self, message: messages.Text | messages.Commit) -> int:
-        """Return the number of characters that a message adds to what is spoken: none for the text of a draft, which
-        is charged with its commit."""
-        context = self.open.get(message.context_id)
-        if isinstance(message, messages.Text):
-            is_draft = message.draft if context is None else context.draft_at is not None
-            return 0 if is_draft else len(message.text)
-        if context is None or context.draft_at is None:
-            return 0
-        return context.text.num_chars if message.text is None else len(message.text)
-
     def refuse(self, context_id: str) -> None:
         """Record that no context was opened under this id; the rest of its text must not open it either."""
         if context_id not in self.ended:

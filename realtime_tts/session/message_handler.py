@@ -19,7 +19,7 @@ class MessageHandler:
     """Executes the messages of one client. Owner of the defaults of its contexts.
 
     Args:
-        resolve, make_planner, refuse: as in `Session`.
+        resolve, make_planner, refuse, charge: as in `Session`.
     """
 
     def __init__(
@@ -29,10 +29,12 @@ class MessageHandler:
         resolve: Callable[[Choices, Choices], ContextSettings],
         make_planner: Callable[[ContextSettings], Planner],
         refuse: Callable[[], RealtimeTTSError | None],
+        charge: Callable[[int], RealtimeTTSError | None],
     ) -> None:
         self._session_id, self._contexts = session_id, contexts
         self._config, self._connection, self._sender = contexts.config, contexts.connection, contexts.sender
-        self._resolve, self._make_planner, self._refuse_new = resolve, make_planner, refuse
+        self._resolve, self._make_planner = resolve, make_planner
+        self._refuse_new, self._charge = refuse, charge
         self._defaults = Choices()
         self._announced = False  # `SessionStarted` was posted
 
@@ -45,9 +47,7 @@ class MessageHandler:
         self._check_ids(message)
         match message:
             case messages.Text():
-                context = self._contexts.open.get(message.context_id) or self._open(message)
-                context.push_text(message.text, self._connection.now)
-                self._contexts.plan(context)
+                self._on_text(message)
             case messages.PlaybackReport():
                 self._on_playback(message)
             case messages.Commit():
@@ -90,7 +90,17 @@ class MessageHandler:
         if getattr(message, "context_id", None) == "":
             raise InvalidMessage("context_id is empty", field="context_id")
 
-    # ---- opening -------------------------------------------------------------------------------------------------
+    # ---- text ----------------------------------------------------------------------------------------------------
+
+    def _on_text(self, message: messages.Text) -> None:
+        context = self._contexts.open.get(message.context_id)
+        # The text of a draft is charged with its commit.
+        is_draft = message.draft if context is None else context.draft_at is not None
+        if (refusal := self._charge(0 if is_draft else len(message.text))) is not None:
+            raise refusal
+        context = context or self._open(message)
+        context.push_text(message.text, self._connection.now)
+        self._contexts.plan(context)
 
     def _on_start(self, message: messages.StartSession) -> None:
         if self._contexts.last_number:
@@ -133,7 +143,8 @@ class MessageHandler:
         context = self._contexts.require(message.context_id)
         if context.draft_at is None:
             raise InvalidRequest("the context is not a draft", field="context_id")
-        if (refusal := self._refuse_new()) is not None:
+        num_chars = context.text.num_chars if message.text is None else len(message.text)
+        if (refusal := self._charge(num_chars) or self._refuse_new()) is not None:
             self._contexts.fail(context, refusal)
             return
         context.commit(message.text, self._make_planner(context.settings), self._connection.now)

@@ -43,6 +43,7 @@ class Session:
             error for an invalid choice.
         make_planner: makes the text planner of a new context.
         refuse: returns the error with which a new context is refused now, or None.
+        charge: charges a number of characters that will be spoken, or returns the error with which they are refused.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Session:
         resolve: Callable[[Choices, Choices], ContextSettings],
         make_planner: Callable[[ContextSettings], Planner],
         refuse: Callable[[], RealtimeTTSError | None] = lambda: None,
+        charge: Callable[[int], RealtimeTTSError | None] = lambda num_chars: None,
         now: float,
     ) -> None:
         self.session_id = session_id
@@ -62,7 +64,7 @@ class Session:
         self._sender = sender = SessionSender(config)
         self._events: list[messages.SessionEvent] = []
         self.contexts = Contexts(config, connection, sender, self._memory, self._events)
-        self._handler = MessageHandler(session_id, self.contexts, resolve, make_planner, refuse)
+        self._handler = MessageHandler(session_id, self.contexts, resolve, make_planner, refuse, charge)
 
     @property
     def state(self) -> SessionState:
@@ -94,12 +96,12 @@ class Session:
             self._crash(error, self._named(message))
         self._relieve()
 
-    def reject(self, error: RealtimeTTSError, now: float, message: messages.ClientMessage | None = None) -> None:
-        """Refuse a frame that could not be parsed, or a message that has to wait."""
+    def reject(self, error: RealtimeTTSError, now: float) -> None:
+        """Refuse a frame that could not be parsed."""
         if self._connection.advance(now) is SessionState.CONNECTED:
             self._connection.note_received()
             self._memory.add_unknown()
-            self._refuse(error, self._named(error if message is None else message))
+            self._refuse(error, self._named(error))
             self._relieve()
 
     def _named(self, message: messages.ClientMessage | RealtimeTTSError) -> str | None:

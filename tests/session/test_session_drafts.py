@@ -8,7 +8,7 @@ import pytest
 from session_config import session_config
 from session_driver import Driver
 
-from realtime_tts.errors import Overloaded
+from realtime_tts.errors import Overloaded, RateLimited
 from realtime_tts.session import messages
 from realtime_tts.session.messages import (
     AudioPackets,
@@ -227,18 +227,28 @@ def test_a_commit_with_too_much_text_does_not_prolong_the_draft(make_driver: Mak
     assert driver.of(messages.ContextCancelled, "c")
 
 
-def test_a_drafts_characters_count_when_it_is_committed(driver: Driver) -> None:
-    charged = driver.session.contexts.charged_chars
-    assert charged(Text("c", TEXT, draft=True)) == 0
+def test_a_drafts_characters_count_when_it_is_committed() -> None:
+    charged: list[int] = []
+    driver = Driver(session_config(model="starter"), charge=charged.append)
     draft(driver)
-    assert charged(Text("c", "more")) == 0
-    assert charged(Commit("c")) == len(TEXT)
-    assert charged(Commit("c", "No.")) == 3
-    driver.receive(Commit("c", "No."))
-    assert charged(Commit("c")) == 0
-    assert charged(Text("c", "more")) == 4
-    assert charged(Text("new", "more")) == 4
-    assert charged(Commit("unknown", "more")) == 0
+    driver.receive(Text("c", " more"), Text("c", " on"), Commit("c"), Text("c", "more"))
+    assert charged == [0, 0, 0, len(TEXT + " more on"), 4]
+    draft(driver, context_id="d")
+    driver.receive(Commit("d", "No."), Commit("d"), Commit("unknown", "more"), Text("new", "more"))
+    assert charged[5:] == [0, 3, 4]
+
+
+def test_characters_that_are_refused_open_no_context_and_fail_a_draft() -> None:
+    def charge(num_chars: int) -> RateLimited | None:
+        return RateLimited("too much") if num_chars > len(TEXT) else None
+
+    driver = Driver(session_config(model="starter"), charge=charge)
+    driver.receive(Text("c", TEXT + "!"))
+    assert errors(driver) == ["rate_limited"]
+    assert not driver.of(ContextStarted)
+    draft(driver)
+    driver.receive(Text("c", "more"), Commit("c"))
+    assert [failed.code for failed in driver.of(ContextFailed)] == ["rate_limited"]
 
 
 def test_a_draft_survives_a_lost_connection_and_says_that_it_is_one(driver: Driver) -> None:

@@ -165,6 +165,7 @@ class Driver:
         config: SessionConfig,
         stall_s: float | None = None,
         refuse: Callable[[], RealtimeTTSError | None] = lambda: None,
+        charge: Callable[[int], RealtimeTTSError | None] = lambda num_chars: None,
     ) -> None:
         self.now = 1000.0
         self.sent: list[ServerMessage] = []
@@ -176,6 +177,7 @@ class Driver:
             resolve=resolve,
             make_planner=lambda settings: FakePlanner(stall_s, settings.params["mode"] == "live"),
             refuse=refuse,
+            charge=charge,
             now=self.now,
         )
 

@@ -60,7 +60,8 @@ class LiveSession:
     """One session of one client.
 
     Args:
-        client: the client whose text is charged. Only a client of the same tenant may resume the session.
+        client: the client to which characters are charged that lexicons add. Only a client of the same tenant may
+            resume the session.
         on_closed: called once when the session is closed.
     """
 
@@ -116,15 +117,7 @@ class LiveSession:
 
     def receive(self, message: messages.ClientMessage) -> None:
         with self._input() as now:
-            refusal = None
-            if isinstance(message, messages.Text | messages.Commit):
-                refusal = self._gateway.admission.charge(self._client, self._contexts.charged_chars(message))
-            if refusal is None:
-                self.session.receive(message, now)
-            elif isinstance(message, messages.Commit):
-                self._contexts.failed(message.context_id, refusal, now)
-            else:
-                self.session.reject(refusal, now, message)
+            self.session.receive(message, now)
 
     def reject(self, error: RealtimeTTSError) -> None:
         """Report a client frame that could not be parsed."""

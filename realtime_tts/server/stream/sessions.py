@@ -60,6 +60,7 @@ class Sessions(dict[str, LiveSession]):
             ),
             make_planner=functools.partial(defaults.make_planner, tenant=client.tenant, fill_empty=habits.needs_audio),
             refuse=functools.partial(admission.context_refusal, client.tenant),
+            charge=functools.partial(admission.charge, client),
             now=time.monotonic(),
         )
         live = self[session.session_id] = LiveSession(session, self._gateway, client, self._closed)
