@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Sequence
 
 from realtime_tts.contract import frames
 from realtime_tts.errors import AdapterExists, AdapterNotFound, EngineLost, error_from_code
+from realtime_tts.workers.worker_view import WorkerView
 
 logger = logging.getLogger(__name__)
 
-Send = Callable[[frames.Message], None]
-_Answer: TypeAlias = "asyncio.Future[frames.AdapterAdded | frames.AdapterFailed]"
-
 
 class AdapterLoads:
-    """Adapter loads of one client on its workers, which are keyed by name. Belongs to the event loop."""
+    """Adapter loads of one client on its workers. Each worker's answers are in `WorkerView.adapters`. Belongs to the
+    event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: Sequence[WorkerView]) -> None:
+        self._workers = workers
         self._wanted: dict[str, frames.AddAdapter] = {}  # for every worker, future ones included
-        self._workers: dict[str, Send] = {}  # that are ready
-        self._answers: dict[tuple[str, str], _Answer] = {}  # by worker and adapter; cancelled if none will come
         self._loading: set[str] = set()  # adapters whose callers wait for the answers
+        self._changed = asyncio.Event()  # wakes these callers
 
     async def load(self, message: frames.AddAdapter) -> frames.AdapterAdded:
         """Load an adapter on all ready workers and on all later ones. If cancelled, the load is undone.
@@ -38,10 +36,10 @@ class AdapterLoads:
         self._wanted[name] = message
         self._loading.add(name)
         for worker in self._workers:
-            self._send(worker, message)
+            _send(worker, message)
         try:
-            while pending := [answer for answer in self._answers_about(name) if not answer.done()]:
-                await asyncio.wait(pending)
+            while self._wanted.get(name) is message and None in self._answers(name):
+                await self._changed.wait()
         except asyncio.CancelledError:
             self.unload(name)
             raise
@@ -49,7 +47,7 @@ class AdapterLoads:
             self._loading.discard(name)
         if self._wanted.get(name) is not message:
             raise AdapterNotFound("the adapter was unloaded while it was being loaded")
-        answers = [answer.result() for answer in self._answers_about(name)]
+        answers = self._answers(name)
         added = [answer for answer in answers if isinstance(answer, frames.AdapterAdded)]
         failed = [answer for answer in answers if isinstance(answer, frames.AdapterFailed)]
         if added and not failed:
@@ -61,53 +59,41 @@ class AdapterLoads:
 
     def unload(self, name: str, everywhere: bool = False) -> None:
         """Unload an adapter on every worker; `everywhere`: for other clients too. Unknown names are ignored."""
-        if self._wanted.pop(name, None) is None:
-            return
-        for worker, send in self._workers.items():
-            self._drop_answer(worker, name)
-            send(frames.RemoveAdapter(name, everywhere))
+        if self._wanted.pop(name, None) is not None:
+            for worker in self._workers:
+                worker.adapters.pop(name, None)
+                worker.send(frames.RemoveAdapter(name, everywhere))
+            self.changed()
 
     def check(self, name: str) -> None:
         """Check that an adapter was requested. Raises AdapterNotFound: it was not."""
         if name not in self._wanted:
             raise AdapterNotFound(f"the adapter {name!r} is not loaded", field="adapter")
 
-    def has(self, worker: str, name: str) -> bool:
-        """Return True if a worker has loaded the adapter."""
-        answer = self._answers.get((worker, name))
-        return answer is not None and answer.done() and isinstance(answer.result(), frames.AdapterAdded)
-
-    def worker_ready(self, worker: str, send: Send) -> None:
+    def worker_ready(self, worker: WorkerView) -> None:
         """Send all adapters to a worker that is new or restarted."""
-        self._workers[worker] = send
         for message in self._wanted.values():
-            self._send(worker, message)
+            _send(worker, message)
 
-    def is_loading(self, worker: str) -> bool:
-        """Return True if a worker has not answered about each adapter yet."""
-        return any(known == worker and not answer.done() for (known, _), answer in self._answers.items())
+    def changed(self) -> None:
+        """Note that the answers of a worker have changed, or that it was lost and has none."""
+        self._changed.set()
+        self._changed.clear()
 
-    def worker_lost(self, worker: str) -> None:
-        self._workers.pop(worker, None)
-        for name in self._wanted:
-            self._drop_answer(worker, name)
-
-    def take(self, worker: str, message: frames.AdapterAdded | frames.AdapterFailed) -> None:
+    def take(self, worker: WorkerView, message: frames.AdapterAdded | frames.AdapterFailed) -> None:
         """Process a worker's answer to a load."""
-        answer = self._answers.get((worker, message.name))
-        if answer is None or answer.done():
+        if worker.adapters.get(message.name, message) is not None:
             return  # the adapter was unloaded meanwhile
-        answer.set_result(message)
+        worker.adapters[message.name] = message
+        self.changed()
         if isinstance(message, frames.AdapterFailed) and message.name not in self._loading:
-            logger.error("worker %s could not load the adapter %s: %s", worker, message.name, message.message)
+            logger.error("worker %s could not load the adapter %s: %s", worker.name, message.name, message.message)
 
-    def _send(self, worker: str, message: frames.AddAdapter) -> None:
-        self._answers[worker, message.name] = asyncio.get_running_loop().create_future()
-        self._workers[worker](message)
+    def _answers(self, name: str) -> list[frames.AdapterAdded | frames.AdapterFailed | None]:
+        return [worker.adapters[name] for worker in self._workers if name in worker.adapters]
 
-    def _drop_answer(self, worker: str, name: str) -> None:
-        if answer := self._answers.pop((worker, name), None):
-            answer.cancel()
 
-    def _answers_about(self, name: str) -> list[_Answer]:
-        return [answer for (_, known), answer in self._answers.items() if known == name]
+def _send(worker: WorkerView, message: frames.AddAdapter) -> None:
+    if worker.ready is not None:
+        worker.adapters[message.name] = None
+        worker.send(message)

@@ -52,7 +52,6 @@ class EngineClient:
         self.on_failed: Callable[[], None] = lambda: None  # called when an internal error has ended a task
         self._voices: dict[str, frames.AddVoice] = {}  # for every worker, future ones included
         self._openings: Sequence[frames.Opening] = ()  # as the voices
-        self._adapters = AdapterLoads()
         self._context_workers: dict[str, WorkerView] = {}
         self._draft_workers: dict[str, WorkerView] = {}  # of contexts that have a draft and no request yet
         self._started: asyncio.Future[None] | None = None
@@ -63,6 +62,7 @@ class EngineClient:
         self.keeper.on_lost = self._worker_ended
         self.keeper.on_failed = self._failed
         self.workers = [WorkerView(name) for name in self.keeper.names]
+        self._adapters = AdapterLoads(self.workers)
         self._links: set[asyncio.Task[None]] = set()
 
     # ---- life ----------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class EngineClient:
         if adapter is None:
             return ready
         self._adapters.check(adapter)
-        able = [worker for worker in ready if self._adapters.has(worker.name, adapter)]
+        able = [worker for worker in ready if isinstance(worker.adapters.get(adapter), frames.AdapterAdded)]
         if not able:
             raise EngineLost("no worker that is ready has loaded the adapter yet")
         return able
@@ -292,8 +292,8 @@ class EngineClient:
         elif isinstance(message, (frames.Stats, frames.Load, frames.Prefixes)):
             worker.note(message, asyncio.get_running_loop().time())
         elif isinstance(message, (frames.AdapterAdded, frames.AdapterFailed)):
-            self._adapters.take(worker.name, message)
-            self._is_loading = self._is_loading and self._adapters.is_loading(worker.name)
+            self._adapters.take(worker, message)
+            self._is_loading = self._is_loading and worker.is_loading
         elif isinstance(message, frames.Ready):
             self._worker_ready(worker, message)
         elif isinstance(message, frames.VoiceEncoded):
@@ -350,8 +350,8 @@ class EngineClient:
             worker.send(voice)  # before any request
         for opening in self._openings:
             worker.send(opening)
-        self._adapters.worker_ready(worker.name, worker.send)
-        self._is_loading = self._is_loading and self._adapters.is_loading(worker.name)
+        self._adapters.worker_ready(worker)
+        self._is_loading = self._is_loading and worker.is_loading
         if self._started is not None and not self._started.done():
             self._started.set_result(None)
 
@@ -364,7 +364,7 @@ class EngineClient:
         self._draft_workers = {name: other for name, other in self._draft_workers.items() if other is not worker}
         for voice_id in list(worker.encodings):
             self._answer(worker, voice_id, lost)
-        self._adapters.worker_lost(worker.name)
+        self._adapters.changed()
 
     def _worker_ended(self, name: str, error: RealtimeTTSError | None) -> None:
         """Handle the end of a worker's process. Give up starting once every worker has ended and none has been

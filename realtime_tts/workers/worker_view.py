@@ -22,6 +22,7 @@ class WorkerView:
     num_others: contexts of other clients that have work there.
     prefixes: number of cached positions by prefix key.
     encodings: waiting encodings by voice id.
+    adapters: its answers about the adapters that it was sent, by their names; None: no answer yet.
     last_progress_s: time of its last sign of life.
     """
 
@@ -34,6 +35,7 @@ class WorkerView:
     prefixes: dict[bytes, int] = dataclasses.field(default_factory=dict)
     last_progress_s: float = 0.0
     encodings: dict[str, asyncio.Future[frames.VoiceEncoded]] = dataclasses.field(default_factory=dict)
+    adapters: dict[str, frames.AdapterAdded | frames.AdapterFailed | None] = dataclasses.field(default_factory=dict)
     was_lost: bool = False
 
     def send(self, message: frames.Message) -> None:
@@ -59,6 +61,12 @@ class WorkerView:
         self.ready = self.stats = None
         self.num_others = 0
         self.prefixes.clear()
+        self.adapters.clear()
+
+    @property
+    def is_loading(self) -> bool:
+        """True if it has not answered about each adapter yet."""
+        return None in self.adapters.values()
 
     @property
     def takes_contexts(self) -> bool:

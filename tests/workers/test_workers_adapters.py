@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from realtime_tts.contract import frames
 from realtime_tts.errors import AdapterError, AdapterExists, AdapterNotFound, EngineLost, TooManyAdapters
 from realtime_tts.workers.adapters import AdapterLoads
 from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.worker_view import WorkerView
 
 
 def message(directory: Path, name: str = "a") -> frames.AddAdapter:
@@ -112,13 +114,23 @@ class Loads:
     """`AdapterLoads` with workers that note what they are sent."""
 
     def __init__(self, *workers: str) -> None:
-        self.loads = AdapterLoads()
         self.sent: list[tuple[str, str]] = []
+        self.workers = {name: WorkerView(name) for name in ("w1", "w2")}
+        self.loads = AdapterLoads(list(self.workers.values()))
         for worker in workers:
-            self.loads.worker_ready(worker, self.sender(worker))
+            self.ready(worker)
 
-    def sender(self, worker: str) -> Any:
-        return lambda sent: self.sent.append((worker, sent.type))
+    def ready(self, name: str) -> None:
+        worker: Any = self.workers[name]
+        worker.link = SimpleNamespace(send=lambda message: self.sent.append((name, message.type)))
+        worker.ready = frames.Ready("m", "cpu", "float32", "sdpa", 24_000, 3840)
+        self.loads.worker_ready(worker)
+
+    def take(self, name: str, message: frames.AdapterAdded | frames.AdapterFailed) -> None:
+        self.loads.take(self.workers[name], message)
+
+    def has(self, name: str) -> bool:
+        return isinstance(self.workers[name].adapters.get("a"), frames.AdapterAdded)
 
     async def begin(self, name: str = "a") -> asyncio.Task[frames.AdapterAdded]:
         task = asyncio.ensure_future(self.loads.load(frames.AddAdapter(name, "/a")))
@@ -132,24 +144,25 @@ ADDED = frames.AdapterAdded("a", 8, "d")
 async def test_a_load_ends_when_every_worker_has_answered_or_gone() -> None:
     one = Loads("w1", "w2")
     task = await one.begin()
-    one.loads.take("w1", ADDED)
+    one.take("w1", ADDED)
     await asyncio.sleep(0)
     assert not task.done()
-    one.loads.worker_lost("w2")
+    one.workers["w2"].forget()
+    one.loads.changed()
     assert await task == ADDED
-    assert (one.loads.has("w1", "a"), one.loads.has("w2", "a")) == (True, False)
+    assert (one.has("w1"), one.has("w2")) == (True, False)
 
 
 async def test_a_cancelled_load_is_undone() -> None:
     one = Loads("w1", "w2")
     task = await one.begin()
-    one.loads.take("w1", ADDED)
+    one.take("w1", ADDED)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert one.sent[-2:] == [("w1", "remove_adapter"), ("w2", "remove_adapter")]
-    one.loads.take("w2", ADDED)  # it had done it by then
-    assert not one.loads.has("w2", "a")
+    one.take("w2", ADDED)  # it had done it by then
+    assert not one.has("w2")
     with pytest.raises(AdapterNotFound):
         one.loads.check("a")
 
@@ -158,13 +171,13 @@ async def test_a_worker_that_becomes_ready_during_a_load_is_part_of_it() -> None
     """If another worker cannot load the adapter, it does not keep it either."""
     one = Loads("w1")
     task = await one.begin()
-    one.loads.worker_ready("w2", one.sender("w2"))
-    one.loads.take("w2", ADDED)
-    one.loads.take("w1", frames.AdapterFailed("a", "adapter_error", "damaged"))
+    one.ready("w2")
+    one.take("w2", ADDED)
+    one.take("w1", frames.AdapterFailed("a", "adapter_error", "damaged"))
     with pytest.raises(AdapterError, match="damaged"):
         await task
     assert one.sent[-2:] == [("w1", "remove_adapter"), ("w2", "remove_adapter")]
-    assert not one.loads.has("w2", "a")
+    assert not one.has("w2")
 
 
 async def test_unloading_ends_a_load_that_is_under_way() -> None:
@@ -178,10 +191,10 @@ async def test_unloading_ends_a_load_that_is_under_way() -> None:
 async def test_a_later_worker_that_cannot_load_it_says_so_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     one = Loads("w1")
     task = await one.begin()
-    one.loads.take("w1", ADDED)
+    one.take("w1", ADDED)
     await task
-    one.loads.worker_ready("w2", one.sender("w2"))
+    one.ready("w2")
     assert one.sent[-1] == ("w2", "add_adapter")
-    one.loads.take("w2", frames.AdapterFailed("a", "adapter_error", "damaged"))
+    one.take("w2", frames.AdapterFailed("a", "adapter_error", "damaged"))
     assert "worker w2 could not load the adapter a: damaged" in caplog.text
-    assert one.loads.has("w1", "a")
+    assert one.has("w1")

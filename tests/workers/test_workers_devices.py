@@ -140,7 +140,7 @@ async def test_without_a_device_that_cannot_come_back_the_rest_serves_on(
     broken.unlink()
     await until(lambda: client.num_streams == 8, PATIENT_S)
     assert states(client) == ["serving", "serving"]
-    await until(lambda: client._adapters.has("fake-0", "accent"), PATIENT_S)
+    await until(lambda: client.workers[0].adapters["accent"] is not None, PATIENT_S)
     client.workers[1].num_others = 1000
     _, done = await collect(speak(client, "hello", "d", "s", voice="voice_new", adapter="accent"))
     assert isinstance(done, frames.Done)
