@@ -248,7 +248,7 @@ class AsyncTTS:
             language=self._language,
             stall_flush_s=_STALL_FLUSH_S,
             lexicons=self._lexicons,
-            adapters=self._adapters.names,
+            adapters=self._adapters.loaded,
             draw_seed=lambda: 0,  # never called: `generate` always passes a seed
         )
 

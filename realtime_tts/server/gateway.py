@@ -231,7 +231,7 @@ class Gateway:
             draw_seed=functools.partial(secrets.randbelow, 2**31),
             voice_aliases=dict(config.voices.voice_aliases),
             name_of=self.voices.name_of,
-            adapters=self.adapters.names,
+            adapters=self.adapters.loaded,
             openings=bool(speech.openings),
         )
         self.engine.speak_ahead(plan_openings(self._openings, defaults))

@@ -35,18 +35,17 @@ class AdapterRegistry:
     Attributes:
         on_changed: called with a name and its directory when an adapter was loaded by its name, and with "" for the
             directory when it was unloaded.
-        loaded: adapters by name.
     """
 
     def __init__(self, engine: EngineClient, directory: Path | None = None) -> None:
         self.on_changed: Callable[[str, str], None] = lambda name, directory: None
         self._engine, self._directory = engine, directory
-        self.loaded: dict[str, frames.AdapterAdded] = {}
         self._changing = asyncio.Lock()
 
-    def names(self) -> list[str]:
-        """Return the names of the loaded adapters."""
-        return list(self.loaded)
+    @property
+    def loaded(self) -> dict[str, frames.AdapterAdded]:
+        """Adapters by name."""
+        return self._engine.adapters.loaded
 
     def split(self, name: str | None) -> tuple[str | None, str | None]:
         """``model:adapter`` → (model, adapter), where that adapter is loaded; any other name → (name, None).
@@ -61,16 +60,12 @@ class AdapterRegistry:
 
         Raises:
             InvalidRequest: a name that cannot be. AdapterExists, TooManyAdapters, AdapterError: it cannot be loaded.
-            AdapterNotFound: no such directory. EngineLost, Draining: no worker could.
+            AdapterNotFound: no such directory. EngineLost: no worker could.
         """
         if not _NAME.fullmatch(name):
             raise InvalidRequest("an adapter's name has 1 to 64 letters, digits and ._- in it", field="name")
         async with self._changing:
-            if name in self.loaded:
-                raise AdapterExists(f"there is an adapter {name!r} already", field="name")
-            added = await self._engine.load_adapter(frames.AddAdapter(name, _absolute(directory)))
-            self.loaded[name] = added
-            return added
+            return await self._engine.adapters.load(frames.AddAdapter(name, _absolute(directory)))
 
     async def load_all(self, adapters: Mapping[str, str]) -> None:
         """Load the adapters that the configuration names. Raises ConfigError: one of them cannot be loaded; and as
@@ -99,10 +94,9 @@ class AdapterRegistry:
             Forbidden: no directory is configured. AdapterNotFound: the adapter is not loaded.
         """
         self._allowed()
-        async with self._changing:
-            if self.loaded.pop(name, None) is None:
-                raise AdapterNotFound("there is no such adapter", field="name")
-            self._engine.unload_adapter(name, everywhere=True)
+        if name not in self.loaded:
+            raise AdapterNotFound("there is no such adapter", field="name")
+        self._engine.adapters.unload(name, everywhere=True)
         self.on_changed(name, "")
 
     async def follow(self, name: str, directory: str) -> None:
@@ -111,9 +105,7 @@ class AdapterRegistry:
             while not await self._try_load(name, Path(directory)):  # noqa: ASYNC110 - workers come without an event
                 await asyncio.sleep(_TRY_AGAIN_S)
             return
-        async with self._changing:
-            if self.loaded.pop(name, None) is not None:
-                self._engine.unload_adapter(name)
+        self._engine.adapters.unload(name)
 
     async def _try_load(self, name: str, directory: Path) -> bool:
         """Load an adapter. Return False if no worker is ready."""

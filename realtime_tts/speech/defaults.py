@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from realtime_tts.audio.codecs import AudioFormat
@@ -37,7 +37,7 @@ class SpeechDefaults:
         lexicons: common lexicon and those of tenants.
         draw_seed: returns a seed for requests that set none.
         voice_aliases: other names for voices; a voice of that name comes first.
-        adapters: returns the names of the loaded adapters.
+        adapters: names of the loaded adapters, as they change.
         name_of: returns the name of a tenant's voice by its id.
         openings: whether contexts begin with speech from memory by default.
     """
@@ -54,7 +54,7 @@ class SpeechDefaults:
         draw_seed: Callable[[], int],
         voice_aliases: Mapping[str, str] | None = None,
         name_of: Callable[[str, str], str | None] = lambda voice_id, tenant: None,
-        adapters: Callable[[], Sequence[str]] = tuple,
+        adapters: Collection[str] = (),
         openings: bool = False,
     ) -> None:
         self.policy = ServingPolicy.from_map(ready.policy)
@@ -62,7 +62,7 @@ class SpeechDefaults:
         self._voices = voices
         self._voice_aliases = voice_aliases or {}
         self._name_of = name_of
-        self._adapters = adapters
+        self.adapters = adapters
         table = SPEECH_PARAMS
         mode = mode or ("live" if ready.text_timing == "measured" else "clause")
         self.params = table | {
@@ -116,16 +116,11 @@ class SpeechDefaults:
             self._request_lexicon(tuple(lexicon.items()))  # checks it
         if not params.get("adapter"):
             params.pop("adapter", None)
-        elif params["adapter"] not in self._adapters():
+        elif params["adapter"] not in self.adapters:
             raise AdapterNotFound(f"unknown adapter {params['adapter'][:64]!r}", field="params.adapter")
         wanted = defaults.voice if overrides.voice is None else overrides.voice
         voice = self._voice(wanted, tenant, permissive, only_voices)
         return ContextSettings(voice, overrides.audio or defaults.audio or AudioFormat(), params)
-
-    @property
-    def adapters(self) -> list[str]:
-        """Return the names of the loaded adapters."""
-        return list(self._adapters())
 
     def make_planner(self, settings: ContextSettings, tenant: str = "", *, fill_empty: bool = False) -> Planner:
         """Return a planner of one context's text. The request's own lexicon comes first, then its key's, then the

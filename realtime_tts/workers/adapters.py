@@ -15,9 +15,14 @@ logger = logging.getLogger(__name__)
 
 class AdapterLoads:
     """Adapter loads of one client on its workers. Each worker's answers are in `WorkerView.adapters`. Belongs to the
-    event loop."""
+    event loop.
+
+    Attributes:
+        loaded: adapters by name.
+    """
 
     def __init__(self, workers: Sequence[WorkerView]) -> None:
+        self.loaded: dict[str, frames.AdapterAdded] = {}
         self._workers = workers
         self._wanted: dict[str, frames.AddAdapter] = {}  # for every worker, future ones included
         self._loading: set[str] = set()  # adapters whose callers wait for the answers
@@ -28,11 +33,11 @@ class AdapterLoads:
 
         Raises:
             AdapterExists: the name is taken. AdapterError and subclasses: a worker could not load it; none keeps it.
-            AdapterNotFound: it was unloaded meanwhile. EngineLost: every worker was lost meanwhile.
+            AdapterNotFound: it was unloaded meanwhile. EngineLost: no worker is ready, or every one was lost meanwhile.
         """
         name = message.name
         if name in self._wanted:
-            raise AdapterExists(f"there is an adapter {name!r} already", field="adapter")
+            raise AdapterExists(f"there is an adapter {name!r} already", field="name")
         self._wanted[name] = message
         self._loading.add(name)
         for worker in self._workers:
@@ -51,14 +56,16 @@ class AdapterLoads:
         added = [answer for answer in answers if isinstance(answer, frames.AdapterAdded)]
         failed = [answer for answer in answers if isinstance(answer, frames.AdapterFailed)]
         if added and not failed:
+            self.loaded[name] = added[0]
             return added[0]
         self.unload(name)
         if failed:
             raise error_from_code(failed[0].code, failed[0].message)
-        raise EngineLost("the engine worker was lost while it loaded an adapter")
+        raise EngineLost("no engine worker is ready, or it was lost while it loaded an adapter")
 
     def unload(self, name: str, everywhere: bool = False) -> None:
         """Unload an adapter on every worker; `everywhere`: for other clients too. Unknown names are ignored."""
+        self.loaded.pop(name, None)
         if self._wanted.pop(name, None) is not None:
             for worker in self._workers:
                 worker.adapters.pop(name, None)

@@ -62,7 +62,7 @@ class EngineClient:
         self.keeper.on_lost = self._worker_ended
         self.keeper.on_failed = self._failed
         self.workers = [WorkerView(name) for name in self.keeper.names]
-        self._adapters = AdapterLoads(self.workers)
+        self.adapters = AdapterLoads(self.workers)
         self._links: set[asyncio.Task[None]] = set()
 
     # ---- life ----------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class EngineClient:
         ready = self._ready_workers()
         if adapter is None:
             return ready
-        self._adapters.check(adapter)
+        self.adapters.check(adapter)
         able = [worker for worker in ready if isinstance(worker.adapters.get(adapter), frames.AdapterAdded)]
         if not able:
             raise EngineLost("no worker that is ready has loaded the adapter yet")
@@ -257,25 +257,6 @@ class EngineClient:
             self._answer(worker, voice_id, VoiceNotFound("the voice was removed while it was being added"))
             worker.send(frames.RemoveVoice(voice_id))
 
-    # ---- adapters ------------------------------------------------------------------------------------------------
-
-    async def load_adapter(self, message: frames.AddAdapter) -> frames.AdapterAdded:
-        """Load an adapter on every worker, present and future; see `AdapterLoads.load`.
-
-        Raises:
-            AdapterError and subclasses, EngineLost, Draining.
-        """
-        self._ready_workers()  # raises an error if there is none
-        return await self._adapters.load(message)
-
-    def unload_adapter(self, name: str, everywhere: bool = False) -> None:
-        """Unload an adapter on every worker; speech that uses it fails. Unknown names are ignored.
-
-        Args:
-            everywhere: also for other clients; else it is unloaded when its last client unloads it.
-        """
-        self._adapters.unload(name, everywhere)
-
     # ---- from the workers ----------------------------------------------------------------------------------------
 
     def _receive(self, worker: WorkerView, message: frames.Message) -> None:
@@ -292,7 +273,7 @@ class EngineClient:
         elif isinstance(message, (frames.Stats, frames.Load, frames.Prefixes)):
             worker.note(message, asyncio.get_running_loop().time())
         elif isinstance(message, (frames.AdapterAdded, frames.AdapterFailed)):
-            self._adapters.take(worker, message)
+            self.adapters.take(worker, message)
             self._is_loading = self._is_loading and worker.is_loading
         elif isinstance(message, frames.Ready):
             self._worker_ready(worker, message)
@@ -350,7 +331,7 @@ class EngineClient:
             worker.send(voice)  # before any request
         for opening in self._openings:
             worker.send(opening)
-        self._adapters.worker_ready(worker)
+        self.adapters.worker_ready(worker)
         self._is_loading = self._is_loading and worker.is_loading
         if self._started is not None and not self._started.done():
             self._started.set_result(None)
@@ -364,7 +345,7 @@ class EngineClient:
         self._draft_workers = {name: other for name, other in self._draft_workers.items() if other is not worker}
         for voice_id in list(worker.encodings):
             self._answer(worker, voice_id, lost)
-        self._adapters.changed()
+        self.adapters.changed()
 
     def _worker_ended(self, name: str, error: RealtimeTTSError | None) -> None:
         """Handle the end of a worker's process. Give up starting once every worker has ended and none has been

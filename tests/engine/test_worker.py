@@ -263,18 +263,18 @@ async def test_a_worker_reads_an_adapter_while_it_serves(
     tensors = adapter_tensors(load_model(tiny_voice).model, seed=0)
     message = frames.AddAdapter("a", str(write_adapter(tmp_path / "a", tensors)))
     with pytest.raises(AdapterError, match="r is 5, this server takes up to 4"):
-        await client.load_adapter(frames.AddAdapter("b", str(write_adapter(tmp_path / "b", tensors, r=5))))
-    assert (await client.load_adapter(message)).rank == 4
+        await client.adapters.load(frames.AddAdapter("b", str(write_adapter(tmp_path / "b", tensors, r=5))))
+    assert (await client.adapters.load(message)).rank == 4
     plain, _ = await collect(speak(client, "hello there.", "plain", max_patches=4))
     adapted, _ = await collect(speak(client, "hello there.", "adapted", adapter="a", max_patches=4))
     length = min(plain.size, adapted.size)
     assert np.abs(plain[:length].astype(int) - adapted[:length]).max() > 330  # 1e-2 of full scale
-    client.unload_adapter("a")
-    await client.load_adapter(message)
+    client.adapters.unload("a")
+    await client.adapters.load(message)
     again, _ = await collect(speak(client, "hello there.", "again", adapter="a", max_patches=4))
     assert again.shape == adapted.shape
     assert np.abs(again.astype(int) - adapted).max() < 33
-    client.unload_adapter("a")
+    client.adapters.unload("a")
 
 
 async def test_an_adapter_that_is_removed_while_it_is_read_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

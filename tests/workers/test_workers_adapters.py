@@ -35,18 +35,18 @@ async def test_an_adapter_is_loaded_on_every_worker_spoken_with_and_unloaded(
     client = await make_client(num_workers=2)
     with pytest.raises(AdapterNotFound):
         speak(client, "before", adapter="a")
-    added = await client.load_adapter(message(tmp_path))
+    added = await client.adapters.load(message(tmp_path))
     assert (added.name, added.rank, added.digest) == ("a", 8, tmp_path.name)
     streams = [speak(client, "01234567", f"c{n}", f"r{n}", adapter="a") for n in range(4)]
     last = [(await collect(stream))[1] for stream in streams]
     assert all(isinstance(each, frames.Done) for each in last)
     with pytest.raises(AdapterExists):
-        await client.load_adapter(message(tmp_path))
+        await client.adapters.load(message(tmp_path))
     running = speak(client, "[never]", "c", adapter="a")
     other = speak(client, "[never]", "d", "other")
     await anext(running)
-    client.unload_adapter("a")
-    client.unload_adapter("a")
+    client.adapters.unload("a")
+    client.adapters.unload("a")
     *_, end = [each async for each in running]
     assert isinstance(end, frames.Failed)
     assert end.code == "adapter_not_found"
@@ -59,14 +59,14 @@ async def test_an_adapter_is_loaded_on_every_worker_spoken_with_and_unloaded(
 async def test_what_one_worker_cannot_load_no_worker_keeps(make_client: MakeClient, tmp_path: Path) -> None:
     client = await make_client(num_workers=2, max_adapters=1)
     with pytest.raises(AdapterNotFound, match="no such directory"):
-        await client.load_adapter(message(tmp_path / "nothing"))
-    await client.load_adapter(message(tmp_path))
+        await client.adapters.load(message(tmp_path / "nothing"))
+    await client.adapters.load(message(tmp_path))
     with pytest.raises(TooManyAdapters):
-        await client.load_adapter(message(tmp_path, "b"))
+        await client.adapters.load(message(tmp_path, "b"))
     with pytest.raises(AdapterNotFound):
         speak(client, "x", adapter="b")
-    client.unload_adapter("a")
-    await client.load_adapter(message(tmp_path, "b"))
+    client.adapters.unload("a")
+    await client.adapters.load(message(tmp_path, "b"))
     assert await ends(client, adapter="b") == "spoken"
 
 
@@ -76,7 +76,7 @@ async def test_a_worker_that_comes_again_loads_them_before_it_speaks_with_them(
     gate = tmp_path / "gate"
     gate.touch()
     client = await make_client(adapter_gate=gate)
-    await client.load_adapter(message(tmp_path))
+    await client.adapters.load(message(tmp_path))
     gate.unlink()
     (pid,) = worker_pids(client)
     os.kill(pid, signal.SIGKILL)
@@ -99,7 +99,7 @@ async def test_a_worker_that_comes_again_loads_them_before_it_speaks_with_them(
 
 async def test_a_worker_lost_while_it_loads_is_no_answer(make_client: MakeClient, tmp_path: Path) -> None:
     client = await make_client(adapter_gate=tmp_path / "gate")
-    loading = asyncio.ensure_future(client.load_adapter(message(tmp_path)))
+    loading = asyncio.ensure_future(client.adapters.load(message(tmp_path)))
     await asyncio.sleep(0)
     (pid,) = worker_pids(client)
     os.kill(pid, signal.SIGKILL)

@@ -177,19 +177,19 @@ async def test_an_adapter_is_there_as_long_as_a_client_wants_it(
     owner = await make_client()
     guest = await make_guest(owner)
     message = frames.AddAdapter("a", str(tmp_path))
-    assert await owner.load_adapter(message) == await guest.load_adapter(message)
-    owner.unload_adapter("a")
+    assert await owner.adapters.load(message) == await guest.adapters.load(message)
+    owner.adapters.unload("a")
     _, last = await collect(speak(guest, "0123", adapter="a"))
     assert isinstance(last, frames.Done)
     with pytest.raises(AdapterExists):  # the same name for another one
-        await owner.load_adapter(frames.AddAdapter("a", str(tmp_path.parent)))
+        await owner.adapters.load(frames.AddAdapter("a", str(tmp_path.parent)))
     stream = speak(guest, "[never]", "d", adapter="a")
     await anext(stream)
-    guest.unload_adapter("a")
+    guest.adapters.unload("a")
     *_, end = [each async for each in stream]
     assert isinstance(end, frames.Failed)
     assert end.code == "adapter_not_found"
-    await owner.load_adapter(frames.AddAdapter("a", str(tmp_path.parent)))
+    await owner.adapters.load(frames.AddAdapter("a", str(tmp_path.parent)))
     await owner.close()
 
 
@@ -200,17 +200,17 @@ async def test_an_adapter_that_is_unloaded_everywhere_is_gone_for_all_and_can_co
     owner = await make_client()
     guest = await make_guest(owner)
     message = frames.AddAdapter("a", str(tmp_path))
-    await asyncio.gather(owner.load_adapter(message), guest.load_adapter(message))
+    await asyncio.gather(owner.adapters.load(message), guest.adapters.load(message))
     stream = speak(guest, "[never]", "c", adapter="a")
     await anext(stream)
-    owner.unload_adapter("a", everywhere=True)
+    owner.adapters.unload("a", everywhere=True)
     *_, end = [each async for each in stream]
     assert isinstance(end, frames.Failed)
     assert end.code == "adapter_not_found"
-    await owner.load_adapter(frames.AddAdapter("a", str(tmp_path.parent)))
-    guest.unload_adapter("a")
+    await owner.adapters.load(frames.AddAdapter("a", str(tmp_path.parent)))
+    guest.adapters.unload("a")
     with pytest.raises(AdapterExists):  # its own connection has no order with the owner's: this one comes after
-        await guest.load_adapter(message)
+        await guest.adapters.load(message)
     _, last = await collect(speak(owner, "0123", "d", adapter="a"))
     assert isinstance(last, frames.Done)
 
@@ -221,11 +221,11 @@ async def test_a_load_of_an_adapter_that_is_unloaded_everywhere_fails(
     owner = await make_client(adapter_gate=tmp_path / "gate")
     guest = await make_guest(owner)
     message = frames.AddAdapter("a", str(tmp_path))
-    loads = [asyncio.ensure_future(client.load_adapter(message)) for client in (owner, guest)]
+    loads = [asyncio.ensure_future(client.adapters.load(message)) for client in (owner, guest)]
     await asyncio.sleep(0)
     for client in (owner, guest):
         await collect(speak(client, "0123"))  # what was sent before has arrived: both wait for the gate, at the worker
-    owner.unload_adapter("a", everywhere=True)
+    owner.adapters.unload("a", everywhere=True)
     for load in loads:
         with pytest.raises(AdapterNotFound):
             await load

@@ -134,7 +134,7 @@ async def test_without_a_device_that_cannot_come_back_the_rest_serves_on(
     await until(lambda: client.num_streams == 5, PATIENT_S)
     assert client.num_ready
     client.add_voice(frames.AddVoice("voice_new", 2, 0, 1, 1, payload=array("f", range(2)).tobytes()))
-    await client.load_adapter(frames.AddAdapter("accent", str(tmp_path)))
+    await client.adapters.load(frames.AddAdapter("accent", str(tmp_path)))
     _, done = await collect(speak(client, "hello", voice="voice_new", adapter="accent"))
     assert isinstance(done, frames.Done)
     broken.unlink()

@@ -95,7 +95,7 @@ async def test_loading_ends_when_the_adapters_are_there_too(make_client: MakeCli
     gate = tmp_path / "gate"
     gate.touch()
     client = await make_client(unload_after_s=10, adapter_gate=gate)
-    await client.load_adapter(frames.AddAdapter("accent", str(tmp_path)))
+    await client.adapters.load(frames.AddAdapter("accent", str(tmp_path)))
     await unload(client)
     gate.unlink()
     loading = asyncio.ensure_future(client.load(LONG_S))

@@ -26,7 +26,7 @@ class Catalogue:
         """Return the body of `GET /v1/models`."""
         ready = self.ready
         params = {name: param.bounds() for name, param in self.defaults.params.items()}
-        params["adapter"]["choices"] = self.defaults.adapters
+        params["adapter"]["choices"] = list(self.defaults.adapters)
         return {
             "object": "list",
             "data": [
