@@ -16,10 +16,10 @@ from collections.abc import AsyncGenerator, Callable
 
 from realtime_tts.audio.pipeline import SpeechStream
 from realtime_tts.dialects.speech_request import Chunk, SpeechRequest, Total
-from realtime_tts.errors import Draining, RealtimeTTSError, TextTooLong, VoiceNotFound
+from realtime_tts.errors import Draining, InternalError, RealtimeTTSError, TextTooLong, VoiceNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
-from realtime_tts.server.logs import log_event
+from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.metrics import PlaybackEstimate
 from realtime_tts.session.alignment import WordAligner
 from realtime_tts.session.context import check_added
@@ -60,7 +60,7 @@ class Outcome(enum.Enum):
 class HttpSpeech:
     """Speech of one text for one client: a `SlotOwner` of a slot; `chunks` may be iterated once.
 
-    The caller must call `close` at the end; it does not block.
+    The caller must call `left` at the end; it does not block.
 
     Raises (at construction):
         EngineLost: no worker has become ready yet.
@@ -114,19 +114,19 @@ class HttpSpeech:
     # ---- the speech ----------------------------------------------------------------------------------------------
 
     async def chunks(self) -> AsyncGenerator[Chunk, None]:
-        """Yield the speech as it is produced.
+        """Yield the speech as it is produced; count and log its end.
 
         Raises:
             RealtimeTTSError: the engine could not produce it.
         """
         gateway, text, planner, speaker = self._gateway, self.request.text, self._planner, self._speaker
-        await check_whole(text, self._settings.params["text_type"])
-        is_begun = asyncio.Event() if planner.may_skip(text) else None
         # The encoder is set up in a thread, while the engine makes the first patch.
         rate_hz, audio = speaker.sample_rate_hz, self.request.audio
         provenance = gateway.provenance(self._settings.voice)
         making = gateway.encoders.run(lambda: SpeechStream(rate_hz, audio, provenance))
         try:
+            await check_whole(text, self._settings.params["text_type"])
+            is_begun = asyncio.Event() if planner.may_skip(text) else None
             work = speak_text(TextSource(text), planner, speaker, is_begun, self._charge_added)
             async with speaking(speaker, work):
                 async for piece in speaker:
@@ -139,10 +139,17 @@ class HttpSpeech:
                 if self._error is None and self.outcome is Outcome.RUNNING:
                     stream = await making
                     yield Chunk(await self._encoded(stream.finish), ())
+            if self._error is not None:
+                raise self._error
+        except Exception as error:
+            failure = error if isinstance(error, RealtimeTTSError) else InternalError("speaking failed")
+            if failure is not error:
+                log_crash("speech_crashed", error)
+            self._ended(Outcome.FAILED, failure)
+            raise failure from (None if failure is error else error)
         finally:
             making.cancel()
-        if self._error is not None:
-            raise self._error
+        self._ended(Outcome.DONE)
 
     def take_notices(self) -> list[str]:
         """Return the notices about text that is not spoken and markup without effect, in the part planned so far.
@@ -203,12 +210,11 @@ class HttpSpeech:
         self._tell_playback(time.monotonic())
 
     def left(self) -> None:
-        """Note that the client has disconnected, and stop."""
-        if self.outcome is Outcome.RUNNING:
-            self.ended(Outcome.LEFT)
-            self.close()
+        """Stop, since the client has disconnected. No effect after the end."""
+        self._ended(Outcome.LEFT)
+        self.close()
 
-    def ended(self, outcome: Outcome, error: RealtimeTTSError | None = None) -> None:
+    def _ended(self, outcome: Outcome, error: RealtimeTTSError | None = None) -> None:
         """Count and log the end of the speech; only the first call has an effect."""
         if self.outcome is not Outcome.RUNNING:
             return

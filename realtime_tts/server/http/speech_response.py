@@ -12,13 +12,12 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from realtime_tts.dialects.speech_request import Rendering, SpeechRequest
-from realtime_tts.errors import InternalError, RealtimeTTSError, RequestTooLarge, TextTooLong
+from realtime_tts.errors import RealtimeTTSError, RequestTooLarge, TextTooLong
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.problems import until_gone
 from realtime_tts.server.http.routes import read_bounded
 from realtime_tts.server.http.speech import HttpSpeech, Outcome, ignores_instructions
-from realtime_tts.server.logs import log_crash
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, RequestProtocol
 
 _UNREAD_S = 30.0  # a client that reads nothing for this long is disconnected; a player first plays its buffer
@@ -60,7 +59,6 @@ class SpeechResponse(StreamingResponse):
                     await self._answer(send, socket, slot)
             finally:
                 speech.left()  # no effect unless this task was cancelled
-                speech.close()
                 leaving.cancel()
                 await asyncio.gather(leaving, return_exceptions=True)
 
@@ -76,18 +74,12 @@ class SpeechResponse(StreamingResponse):
                         has_begun = True
                     speech.taken()
             if speech.outcome is not Outcome.LEFT:
-                speech.ended(Outcome.DONE)
-                speech.close()
                 await slot.aclose()  # before the client's next request, which needs the slot
                 socket.flush()
                 await self._put(send, self._rendering.end(speech.total), has_begun, more=False)
-        except Exception as error:
-            failure = error if isinstance(error, RealtimeTTSError) else InternalError("speaking failed")
-            if failure is not error:
-                log_crash("speech_crashed", error)
-            speech.ended(Outcome.FAILED, failure)
+        except RealtimeTTSError as failure:
             if not has_begun:
-                raise failure from (None if failure is error else error)
+                raise
             if last := self._rendering.error(failure):
                 await self._put(send, last, has_begun)
             socket.cut_off()

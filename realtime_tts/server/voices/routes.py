@@ -159,7 +159,7 @@ async def _sample(gateway: Gateway, client: Client, voice: str, language: str) -
                 pcm += chunk.data
                 speech.taken()
         finally:
-            speech.close()
+            speech.left()
     return wav_header(rate_hz, num_samples=len(pcm) // 2, provenance=gateway.provenance(*speech.voices)) + pcm
 
 

@@ -129,6 +129,20 @@ async def test_a_preview_is_charged_once_and_not_when_it_is_known(
     assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
 
 
+@pytest.mark.parametrize("outcome", ["done", "failed", "cancelled"])
+async def test_a_preview_is_counted_as_speech_over_http(
+    make_gateway: MakeGateway, http: Callable[..., httpx.AsyncClient], outcome: str
+) -> None:
+    gateway = make_gateway(worker={} if outcome == "done" else {"patch_delay_s": 600.0}, hang_s=3600.0)
+    asking = asyncio.create_task(http(gateway).get(PREVIEW))
+    if outcome != "done":
+        await until_speaking(gateway)
+        asking.cancel() if outcome == "cancelled" else gateway.run(gateway.gateway.drain(0.01))
+    await asyncio.gather(asking, return_exceptions=True)
+    while not gateway.metric("contexts_total", outcome=outcome):
+        await asyncio.sleep(0.01)
+
+
 async def test_a_server_that_shuts_down_ends_a_preview(
     slow: GatewayHarness, http: Callable[..., httpx.AsyncClient]
 ) -> None:
