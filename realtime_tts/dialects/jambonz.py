@@ -66,7 +66,8 @@ def parse_speech(query: Mapping[str, str], body: bytes) -> SpeechRequest:
     audio = StreamFormat("raw", "pcm_s16le", read_raw_format(_with_rate(query)).sample_rate)
     text_type = "ssml" if wanted.type == "ssml" else None
     params = read_params(query) | given(language=wanted.language or None, text_type=text_type)
-    return SpeechRequest(wanted.text, audio, voice=wanted.voice, params=params)
+    rendering = RawRendering(audio.sample_rate)
+    return SpeechRequest(wanted.text, audio, voice=wanted.voice, params=params, rendering=rendering)
 
 
 class StreamBody(Body):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
@@ -63,15 +62,7 @@ BODY_SCHEMA = SpeechBody.model_json_schema()
 BODY_SCHEMA["properties"] |= {name: SPEECH_PARAMS[name].json_schema() for name in PARAM_NAMES}
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAIRequest:
-    """Content of a `POST /v1/audio/speech`. `as_events`: the answer is a stream of server-sent events."""
-
-    speech: SpeechRequest
-    as_events: bool
-
-
-def parse_request(content: bytes) -> OpenAIRequest:
+def parse_request(content: bytes) -> SpeechRequest:
     """Raises:
     InvalidMessage: not JSON, not an object, or a field of another type.
     InvalidRequest, UnsupportedAudioFormat: an invalid value.
@@ -84,7 +75,7 @@ def parse_request(content: bytes) -> OpenAIRequest:
     return _parse(values, body, own_voice, notices)
 
 
-def parse_form(form: Mapping[str, str], own_voice: VoiceRequest) -> OpenAIRequest:
+def parse_form(form: Mapping[str, str], own_voice: VoiceRequest) -> SpeechRequest:
     """Parse a form with recordings for this request. Raises the errors of `parse_request`."""
     values: dict[str, object] = dict(form)
     for name, text in form.items():
@@ -101,16 +92,15 @@ def parse_form(form: Mapping[str, str], own_voice: VoiceRequest) -> OpenAIReques
 
 def _parse(
     values: Mapping[str, object], body: SpeechBody, own_voice: VoiceRequest | None, notices: tuple[str, ...] = ()
-) -> OpenAIRequest:
+) -> SpeechRequest:
     if not body.input.strip():
         raise InvalidRequest("input is empty", field="input")
     check_choice(body.response_format, FORMATS, "response_format")
     check_choice(body.stream_format, STREAM_FORMATS, "stream_format", InvalidRequest)
     params = _parse_params(values)
-    speech = SpeechRequest(
-        body.input, FORMATS[body.response_format], body.voice.id, body.model, params, own_voice, notices
-    )
-    return OpenAIRequest(speech, as_events=body.stream_format == "sse")
+    rendering = Events() if body.stream_format == "sse" else Rendering()
+    audio, voice = FORMATS[body.response_format], body.voice.id
+    return SpeechRequest(body.input, audio, voice, body.model, params, own_voice, notices, rendering=rendering)
 
 
 def _parse_params(values: Mapping[str, object]) -> SpeechParams:

@@ -17,27 +17,6 @@ _MAX_NAMES, _MAX_NAME_CHARS = 8, 64  # in a notice
 
 
 @dataclass(frozen=True, slots=True)
-class SpeechRequest:
-    """A complete text and its parameters.
-
-    Attributes:
-        voice, model: the client's names; None: the server's default.
-        own_voice: input of a voice to make for this request, instead of `voice`.
-        dictionaries: ids of stored pronunciation dictionaries.
-        notices: one sentence for each ignored part of the request, with client values escaped.
-    """
-
-    text: str
-    audio: StreamFormat
-    voice: str | None = None
-    model: str | None = None
-    params: SpeechParams = field(default_factory=SpeechParams)
-    own_voice: VoiceRequest | None = None
-    notices: tuple[str, ...] = ()
-    dictionaries: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Chunk:
     """Next part of the speech.
 
@@ -77,6 +56,29 @@ class Rendering:
     def error(self, error: RealtimeTTSError) -> bytes:
         """Return the last bytes before the connection is closed; b"" if the format has no error message."""
         return b""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechRequest:
+    """A complete text and its parameters.
+
+    Attributes:
+        voice, model: the client's names; None: the server's default.
+        own_voice: input of a voice to make for this request, instead of `voice`.
+        dictionaries: ids of stored pronunciation dictionaries.
+        notices: one sentence for each ignored part of the request, with client values escaped.
+        rendering: of its answer.
+    """
+
+    text: str
+    audio: StreamFormat
+    voice: str | None = None
+    model: str | None = None
+    params: SpeechParams = field(default_factory=SpeechParams)
+    own_voice: VoiceRequest | None = None
+    notices: tuple[str, ...] = ()
+    dictionaries: tuple[str, ...] = ()
+    rendering: Rendering = field(default_factory=Rendering, compare=False)
 
 
 def unknown_field_notices(body: Body, known: Collection[str] = ()) -> tuple[str, ...]:

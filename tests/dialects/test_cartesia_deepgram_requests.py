@@ -14,7 +14,7 @@ from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.dialects.cartesia import requests as cartesia
 from realtime_tts.dialects.cartesia.events import cartesia_problem
 from realtime_tts.dialects.deepgram import requests as deepgram
-from realtime_tts.dialects.speech_request import SpeechRequest
+from realtime_tts.dialects.speech_request import Rendering, SpeechRequest
 from realtime_tts.errors import InvalidRequest, Overloaded, UnsupportedAudioFormat
 from realtime_tts.server.http.schemas import Voice
 from realtime_tts.server.vendors.cartesia_voices import page_of, voice_entry, voices_with
@@ -24,7 +24,7 @@ WAV = {"container": "wav", "encoding": "pcm_f32le", "sample_rate": 44_100}
 
 def ask_cartesia(as_events: bool = False, **fields: Any) -> SpeechRequest:
     body = {"transcript": "Hello.", "output_format": WAV, "voice": {"id": "v"}, "model_id": "m", **fields}
-    return cartesia.SpeechBody.parse(json.dumps(body).encode()).speech(as_events)
+    return cartesia.SpeechBody.parse(json.dumps(body).encode()).speech(Rendering() if as_events else None)
 
 
 def ask_deepgram(text: str = "Hello.", **query: str) -> SpeechRequest:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.dialects import openai
-from realtime_tts.dialects.speech_request import Chunk, Total
+from realtime_tts.dialects.speech_request import Chunk, Rendering, SpeechRequest, Total
 from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import (
     Forbidden,
@@ -27,15 +27,15 @@ from realtime_tts.errors import (
 )
 
 
-def parse(**fields: Any) -> openai.OpenAIRequest:
+def parse(**fields: Any) -> SpeechRequest:
     return openai.parse_request(json.dumps(fields).encode())
 
 
 def test_a_request_with_nothing_but_a_text() -> None:
     wanted = parse(input="Hello.")
-    assert (wanted.speech.text, wanted.speech.voice, wanted.speech.model) == ("Hello.", None, None)
-    assert (wanted.speech.audio, wanted.as_events) == (openai.FORMATS["mp3"], False)
-    assert wanted.speech.notices == ()
+    assert (wanted.text, wanted.voice, wanted.model) == ("Hello.", None, None)
+    assert (wanted.audio, type(wanted.rendering)) == (openai.FORMATS["mp3"], Rendering)
+    assert wanted.notices == ()
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e400", "9" * 400])
@@ -57,17 +57,16 @@ def test_every_field_of_a_request_is_read() -> None:
         speed=1.5,
         something="new",
     )
-    assert wanted.as_events
-    speech = wanted.speech
-    assert (speech.text, speech.voice, speech.model) == (" Hi there ", "alloy", "gpt-4o-mini-tts")
-    assert speech.audio.container == "flac"
-    assert speech.params == {"instructions": "slowly", "speed": 1.5}
-    assert speech.notices == ("unknown fields are ignored: 'something'",)
+    assert isinstance(wanted.rendering, openai.Events)
+    assert (wanted.text, wanted.voice, wanted.model) == (" Hi there ", "alloy", "gpt-4o-mini-tts")
+    assert wanted.audio.container == "flac"
+    assert wanted.params == {"instructions": "slowly", "speed": 1.5}
+    assert wanted.notices == ("unknown fields are ignored: 'something'",)
 
 
 def test_a_custom_voice_is_named_by_an_object() -> None:
-    assert parse(input="a", voice={"id": "voice_1"}).speech.voice == "voice_1"
-    assert parse(input="a", voice=None).speech.voice is None
+    assert parse(input="a", voice={"id": "voice_1"}).voice == "voice_1"
+    assert parse(input="a", voice=None).voice is None
 
 
 def test_a_field_that_is_null_is_absent() -> None:
@@ -170,6 +169,6 @@ def test_any_body_is_a_request_or_an_error(body: bytes) -> None:
         json.dumps(content).encode()
         openai.Events().error(error)
     else:
-        assert wanted.speech.text.strip()
-        wanted.speech.text.encode()
-        assert wanted.speech.audio in openai.FORMATS.values()
+        assert wanted.text.strip()
+        wanted.text.encode()
+        assert wanted.audio in openai.FORMATS.values()

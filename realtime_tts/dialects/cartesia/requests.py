@@ -11,7 +11,7 @@ from realtime_tts.audio.stream_format import StreamFormat, possible_mp3_bitrate
 from realtime_tts.contract.speech_params import SpeechParams, given
 from realtime_tts.dialects.base import KeyPlaces
 from realtime_tts.dialects.json_input import Body, Integer, check_choice, required
-from realtime_tts.dialects.speech_request import SpeechRequest, bitrate_notices, unknown_field_notices
+from realtime_tts.dialects.speech_request import Rendering, SpeechRequest, bitrate_notices, unknown_field_notices
 from realtime_tts.dialects.voice_request import VoiceName
 from realtime_tts.errors import InvalidMessage, InvalidRequest, UnsupportedAudioFormat
 
@@ -130,8 +130,8 @@ class SpeechBody(Request):
     add_phoneme_timestamps: bool = False
     save: bool = False
 
-    def speech(self, as_events: bool) -> SpeechRequest:
-        """Return the request. `as_events`: for an answer of events, whose audio has no container.
+    def speech(self, events: Rendering | None = None) -> SpeechRequest:
+        """Return the request. `events`: its answer if that has events, whose audio has no container.
 
         Raises:
             InvalidRequest, UnsupportedAudioFormat: an invalid value.
@@ -139,7 +139,7 @@ class SpeechBody(Request):
         if not self.transcript.strip():
             raise InvalidRequest("transcript is empty", field="transcript")
         audio = self.output_format.stream()
-        if as_events and audio.container != "raw":
+        if events is not None and audio.container != "raw":
             raise UnsupportedAudioFormat("container must be raw here", field="output_format.container")
         asked = self.output_format.bit_rate if audio.codec == "mp3" else 0
         return SpeechRequest(
@@ -149,6 +149,7 @@ class SpeechBody(Request):
             model=self.model_id,
             params=self.params(),
             dictionaries=self.dictionaries(),
+            rendering=events or Rendering(),
             notices=(
                 *self._notices(),
                 *(bitrate_notices(asked, audio.bitrate) if asked else ()),

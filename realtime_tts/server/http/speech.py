@@ -69,9 +69,9 @@ class HttpSpeech:
 
     lost_at = None
 
-    def __init__(self, gateway: Gateway, client: Client, request: SpeechRequest, wants_words: bool) -> None:
+    def __init__(self, gateway: Gateway, client: Client, request: SpeechRequest) -> None:
         self.tenant, self.token, self.request, self._client = client.tenant, client.token, request, client
-        self._gateway, self._wants_words = gateway, wants_words
+        self._gateway = gateway
         settings = _resolve(gateway, client, request)
         self.voice = settings.voice  # by its name
         self._settings = dataclasses.replace(settings, voice=gateway.voices.engine_id(settings.voice, client.tenant))
@@ -184,7 +184,7 @@ class HttpSpeech:
         return encode() if self.request.audio.is_plain else await self._gateway.encoders.run(encode)
 
     def _place(self, piece: Piece) -> tuple[TimedWord, ...]:
-        if not self._wants_words:
+        if not self.request.rendering.wants_words:
             return ()
         self._aligner.put_segment(piece.segment)
         self._aligner.progress(piece.segment.index, piece.audio_ms, piece.done, piece.reached)

@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from realtime_tts.dialects.speech_request import Rendering, SpeechRequest
+from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import RealtimeTTSError, RequestTooLarge, TextTooLong
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
@@ -33,12 +33,9 @@ class SpeechResponse(StreamingResponse):
     Raises (at construction): the errors of `HttpSpeech`.
     """
 
-    def __init__(
-        self, gateway: Gateway, client: Client, request: SpeechRequest, rendering: Rendering | None = None
-    ) -> None:
-        self._rendering = rendering or Rendering()
-        self._gateway, self._client = gateway, client
-        self._speech = HttpSpeech(gateway, client, request, self._rendering.wants_words)
+    def __init__(self, gateway: Gateway, client: Client, request: SpeechRequest) -> None:
+        self._gateway, self._client, self._rendering = gateway, client, request.rendering
+        self._speech = HttpSpeech(gateway, client, request)
         voice = self._speech.voice
         self._notices = [*_substitutions(gateway, client, request, voice), *request.notices]
         headers = {
@@ -92,16 +89,14 @@ class SpeechResponse(StreamingResponse):
         await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-async def speech_response(
-    gateway: Gateway, client: Client, request: SpeechRequest, rendering: Rendering | None = None
-) -> SpeechResponse:
+async def speech_response(gateway: Gateway, client: Client, request: SpeechRequest) -> SpeechResponse:
     """Return the response to a request. Raises the errors of `HttpSpeech`."""
     await gateway.voices.look_up(request.voice, client.tenant)
     if request.dictionaries:
         params, all_known = await gateway.with_dictionaries(client, request.params, request.dictionaries)
         unknown = () if all_known else ("a pronunciation dictionary is not known here, and is ignored",)
         request = dataclasses.replace(request, params=params, notices=(*request.notices, *unknown))
-    return SpeechResponse(gateway, client, request, rendering)
+    return SpeechResponse(gateway, client, request)
 
 
 async def read_speech_body(request: Request, gateway: Gateway, client: Client) -> bytes:

@@ -68,7 +68,7 @@ async def socket(websocket: WebSocket, gateway: AnyGateway) -> None:
 @_http.post("/tts/bytes", summary="Speak a text; the answer is the audio", response_class=Response, openapi_extra=_BODY)
 async def speak_bytes(request: Request, gateway: AnyGateway, client: AnyClient) -> Response:
     wanted = SpeechBody.parse(await read_speech_body(request, gateway, client))
-    return await speech_response(gateway, client, wanted.speech(as_events=False))
+    return await speech_response(gateway, client, wanted.speech())
 
 
 @_http.post(
@@ -79,8 +79,7 @@ async def speak_bytes(request: Request, gateway: AnyGateway, client: AnyClient) 
 )
 async def speak_events(request: Request, gateway: AnyGateway, client: AnyClient) -> Response:
     wanted = SpeechBody.parse(await read_speech_body(request, gateway, client))
-    events_ = _Events(wanted, request_id(request.scope))
-    return await speech_response(gateway, client, wanted.speech(as_events=True), events_)
+    return await speech_response(gateway, client, wanted.speech(_Events(wanted, request_id(request.scope))))
 
 
 @_http.post("/access-token", summary="A short-lived token", openapi_extra=takes(_TokenBody))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response, WebSocket
@@ -13,7 +14,7 @@ from realtime_tts.dialects.elevenlabs.formats import DEFAULT_FORMAT
 from realtime_tts.dialects.elevenlabs.requests import KEYS, ElevenLabsError, elevenlabs_problem
 from realtime_tts.dialects.elevenlabs.speech import SpeechBody, TimedLines, TimedObject, parse_request
 from realtime_tts.dialects.elevenlabs.stream import ElevenLabsDialect, read_key, refusal
-from realtime_tts.dialects.speech_request import Rendering, SpeechRequest
+from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import InvalidRequest, RealtimeTTSError
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
@@ -125,18 +126,16 @@ async def speak(request: Request, gateway: AnyGateway, client: AnyClient, wanted
 
 @speech.post("/with-timestamps", summary="Speech with times of characters", openapi_extra=_BODY)
 async def speak_with_times(request: Request, gateway: AnyGateway, client: AnyClient, wanted: Wanted) -> Response:
-    return await _answer(request, gateway, client, wanted, TimedObject(wanted.text))
+    return await _answer(request, gateway, client, dataclasses.replace(wanted, rendering=TimedObject(wanted.text)))
 
 
 @speech.post("/stream/with-timestamps", summary="Speech with times of characters, as it is made", openapi_extra=_BODY)
 async def stream_with_times(request: Request, gateway: AnyGateway, client: AnyClient, wanted: Wanted) -> Response:
-    return await _answer(request, gateway, client, wanted, TimedLines(wanted.text))
+    return await _answer(request, gateway, client, dataclasses.replace(wanted, rendering=TimedLines(wanted.text)))
 
 
-async def _answer(
-    request: Request, gateway: Gateway, client: Client, wanted: SpeechRequest, rendering: Rendering | None = None
-) -> Response:
-    answer = await speech_response(gateway, client, wanted, rendering)
+async def _answer(request: Request, gateway: Gateway, client: Client, wanted: SpeechRequest) -> Response:
+    answer = await speech_response(gateway, client, wanted)
     answer.headers["request-id"] = request_id(request.scope)
     return answer
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, HTTPException, Request, Response, WebSocket
 
 from realtime_tts import __version__
 from realtime_tts.dialects import openai
+from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.dialects.voice_request import VoiceRequest
 from realtime_tts.errors import ModelNotFound
 from realtime_tts.server.admission.client import Client
@@ -53,11 +54,10 @@ _http = APIRouter(prefix="/v1", tags=["OpenAI"], dependencies=NEEDS_KEY, respons
     responses={200: _AUDIO},
 )
 async def create_speech(request: Request, gateway: AnyGateway, client: AnyClient) -> Response:
-    wanted = await read_request(request, gateway, client)
-    return await speech_response(gateway, client, wanted.speech, openai.Events() if wanted.as_events else None)
+    return await speech_response(gateway, client, await read_request(request, gateway, client))
 
 
-async def read_request(request: Request, gateway: Gateway, client: Client) -> openai.OpenAIRequest:
+async def read_request(request: Request, gateway: Gateway, client: Client) -> SpeechRequest:
     """Read a request, and make the voice of recordings that it contains.
 
     Raises:
@@ -76,13 +76,13 @@ async def read_request(request: Request, gateway: Gateway, client: Client) -> op
             wanted = openai.parse_request(await read_recordings_body(request, gateway))
         else:
             wanted = openai.parse_request(await read_speech_body(request, gateway, client))
-        if (own_voice := wanted.speech.own_voice) is None:
+        if wanted.own_voice is None:
             return wanted
-        record, _ = await make_voice(gateway, client, own_voice)
-        return dataclasses.replace(wanted, speech=dataclasses.replace(wanted.speech, voice=record.voice_id))
+        record, _ = await make_voice(gateway, client, wanted.own_voice)
+        return dataclasses.replace(wanted, voice=record.voice_id)
 
 
-def _parse_form(form: VoiceForm) -> openai.OpenAIRequest:
+def _parse_form(form: VoiceForm) -> SpeechRequest:
     fields = {name: form.field(name) for name in _VOICE_FIELDS}
     own_voice = VoiceRequest.of_form(fields, form.files_of("reference"), form.file("prompt"), openai.INLINE_TTL_S)
     return openai.parse_form(form.fields, own_voice)

@@ -65,7 +65,7 @@ async def jambonz_socket(websocket: WebSocket, gateway: AnyGateway) -> None:
 )
 async def speak_for_jambonz(request: Request, gateway: AnyGateway, client: AnyClient) -> Response:
     wanted = jambonz.parse_speech(request.query_params, await read_speech_body(request, gateway, client))
-    return await speech_response(gateway, client, wanted, jambonz.RawRendering(wanted.audio.sample_rate))
+    return await speech_response(gateway, client, wanted)
 
 
 jambonz_router.include_router(_jambonz_http)

@@ -152,7 +152,7 @@ async def _sample(gateway: Gateway, client: Client, voice: str, language: str) -
     text, rate_hz = sentence_of(language), gateway.catalogue.ready.sample_rate
     audio = StreamFormat("raw", "pcm_s16le", rate_hz)
     request = SpeechRequest(text, audio, voice, params=SpeechParams(seed=0, language=language))
-    speech, pcm = HttpSpeech(gateway, client, request, wants_words=False), bytearray()
+    speech, pcm = HttpSpeech(gateway, client, request), bytearray()
     async with gateway.admission.speech(client, len(text), speech), contextlib.aclosing(speech.chunks()) as chunks:
         try:
             async for chunk in chunks:

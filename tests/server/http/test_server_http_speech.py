@@ -86,9 +86,9 @@ def mount_lines(app: FastAPI, audio: StreamFormat, seed: int = 0, speed: float =
 
     async def lines(request: Request) -> SpeechResponse:
         text = (await request.body()).decode()
-        wanted = SpeechRequest(text, audio, "slt", params=SpeechParams(seed=seed, speed=speed))
+        wanted = SpeechRequest(text, audio, "slt", params=SpeechParams(seed=seed, speed=speed), rendering=Lines())
         gateway = request.app.state.gateway
-        return SpeechResponse(gateway, gateway.admission.identify(request), wanted, Lines())
+        return SpeechResponse(gateway, gateway.admission.identify(request), wanted)
 
     app.router.routes.insert(0, Route("/lines", lines, methods=["POST"]))
 
@@ -458,7 +458,7 @@ def test_a_drain_that_takes_too_long_cuts_speech_off(make_gateway: MakeGateway) 
 def test_speech_that_is_cut_off_before_it_begins_makes_no_audio(gateway: GatewayHarness) -> None:
     async def first_chunk() -> Chunk:
         wanted = SpeechRequest("Hello.", StreamFormat("raw", "pcm_s16le", RATE_HZ), "slt")
-        speech = HttpSpeech(gateway.gateway, Client(), wanted, wants_words=False)
+        speech = HttpSpeech(gateway.gateway, Client(), wanted)
         speech.close(1001, "draining")
         return await anext(speech.chunks())
 
