@@ -265,18 +265,15 @@ class Contexts:
         """Return True if contexts are spoken in turn and this one's turn has not come."""
         return self.config.in_turn and context is not next(iter(self.open.values()), context)
 
-    def report_playback(self, context: Context, only_news: bool = False) -> None:
+    def report_playback(self, context: Context) -> None:
         """Report the playback position to the engine, which stays a little ahead of it. While nothing can be sent,
-        report a pause.
-
-        `only_news`: only if it differs from the engine's own estimate.
-        """
+        report a pause."""
         now, clock = self.connection.now, context.sender.clock
         if context.rest():
             return
         # Up to where a context is held, audio is made as if it were played: the rest of a word may be due.
         paused = (clock.paused and not clock.is_held) or not self.connection.is_flowing
-        context.engine.report_playback(clock.position_ms(now), paused, now, only_news=only_news)
+        context.engine.report_playback(clock.position_ms(now), paused, now)
 
     def report_all(self) -> None:
         for context in self.open.values():

@@ -67,13 +67,11 @@ class EngineSide:
             self.is_parked = True
             self._tell_parked()
 
-    def report_playback(self, position_ms: float, paused: bool, now: float, *, only_news: bool = False) -> None:
-        """Report the playback position. The engine extrapolates it in real time unless it was paused.
-
-        `only_news`: only if the engine's own estimate is off, or its last report is old.
-        """
+    def report_playback(self, position_ms: float, paused: bool, now: float) -> None:
+        """Report the playback position if the engine's own estimate is off, or its last report is old. The engine
+        extrapolates it in real time unless it was paused."""
         was_parked, self.is_parked = self.is_parked, False
-        if self.is_busy and (not only_news or was_parked or self._is_off(position_ms, paused, now)):
+        if self.is_busy and (was_parked or self._is_off(position_ms, paused, now)):
             self._reported = position_ms, paused, now
             self._events.append(messages.PlaybackChanged(self._context_id, position_ms, paused))
 

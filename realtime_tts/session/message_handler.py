@@ -205,7 +205,7 @@ class MessageHandler:
         clock.acknowledge(message.played_ms, now)
         played_samples = clock.position_ms(now) * context.settings.audio.sample_rate / 1000
         self._sender.retained.acknowledge(context.id, played_samples)
-        self._contexts.report_playback(context, only_news=True)
+        self._contexts.report_playback(context)
 
 
 def _check_ms(name: str, value: float) -> None:
