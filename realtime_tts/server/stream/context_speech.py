@@ -1,18 +1,20 @@
-"""Encoding of PCM to packets, and the task that connects a speaker to its listener."""
+"""Encoding of PCM to packets, and the task that connects a speaker to its session."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from realtime_tts.audio.codecs import BYTES_PER_SAMPLE, AudioFormat
-from realtime_tts.audio.packets import Packets
 from realtime_tts.audio.pipeline import AudioPipeline
 from realtime_tts.errors import InternalError, RealtimeTTSError
 from realtime_tts.speech.encoders import Encoders
 from realtime_tts.speech.speaker import Piece, Speaker
+
+if TYPE_CHECKING:
+    from realtime_tts.server.stream.live_session import LiveSession
 
 T = TypeVar("T")
 
@@ -20,24 +22,8 @@ T = TypeVar("T")
 FIRST_SLICE_MS = 40
 
 
-class SpeechListener(Protocol):
-    """Receiver of the packets; called on the event loop."""
-
-    def is_ahead(self, context_id: str) -> bool:
-        """Return True if packets may come some 10 ms later without an audible effect."""
-        ...
-
-    def speech_packets(self, context_id: str, packets: Packets | None, piece: Piece) -> None:
-        """Take packets of a piece, which has `piece.audio_ms` at their end; None at a segment's end."""
-        ...
-
-    def speech_finished(self, context_id: str, packets: list[Packets]) -> None: ...
-
-    def speech_failed(self, context_id: str, error: RealtimeTTSError) -> None: ...
-
-
 class ContextSpeech:
-    """Task that encodes one context's speech and sends it to its listener. `close` must be called at the end; it
+    """Task that encodes one context's speech and sends it to its session. `close` must be called at the end; it
     returns at once.
 
     The codec is set up at once, in a thread: it takes milliseconds, which pass while the engine makes the first patch.
@@ -47,10 +33,10 @@ class ContextSpeech:
     """
 
     def __init__(
-        self, context_id: str, speaker: Speaker, encoders: Encoders, fmt: AudioFormat, listener: SpeechListener
+        self, context_id: str, speaker: Speaker, encoders: Encoders, fmt: AudioFormat, live: LiveSession
     ) -> None:
         self.speaker = speaker
-        self._context_id, self._listener = context_id, listener
+        self._context_id, self._live = context_id, live
         self._encoders, self._format = encoders, fmt
         self._is_first = True
         self._pipeline: asyncio.Future[AudioPipeline] | None = encoders.run(
@@ -60,7 +46,7 @@ class ContextSpeech:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"speak {context_id}")
 
     def close(self) -> asyncio.Task[None] | None:
-        """Stop sending to the listener, and free the codec's memory at once, even if this object is still referenced.
+        """Stop sending to the session, and free the codec's memory at once, even if this object is still referenced.
         Return the task that is ending, the first time."""
         self.speaker.close()
         # A cancelled task holds its frames, and these hold us: memory would wait for a collection of garbage.
@@ -75,21 +61,21 @@ class ContextSpeech:
         try:
             async for piece in self.speaker:
                 await self._send(piece)
-            self._listener.speech_finished(self._context_id, await self._encode(AudioPipeline.finish))
+            self._live.speech_finished(self._context_id, await self._encode(AudioPipeline.finish))
         except RealtimeTTSError as error:
-            self._listener.speech_failed(self._context_id, error)
+            self._live.speech_failed(self._context_id, error)
         except Exception as error:
             failure = InternalError("speaking failed")
             failure.__cause__ = error
-            self._listener.speech_failed(self._context_id, failure)
+            self._live.speech_failed(self._context_id, failure)
 
     async def _send(self, piece: Piece) -> None:
         if piece.done:
-            self._listener.speech_packets(self._context_id, None, piece)
+            self._live.speech_packets(self._context_id, None, piece)
             return
         for part in self._slices(piece):
             packets = await self._encode(partial(AudioPipeline.push, pcm_s16le=part.pcm))
-            self._listener.speech_packets(self._context_id, packets, part)
+            self._live.speech_packets(self._context_id, packets, part)
 
     def _slices(self, piece: Piece) -> list[Piece]:
         """Return the parts in which to encode a piece: many for the first one, one for each later one."""
@@ -108,5 +94,5 @@ class ContextSpeech:
         pipeline = await self._pipeline
         if self._format.codec in BYTES_PER_SAMPLE:  # PCM and mu-law cost less than the way to a thread and back
             return job(pipeline)
-        can_wait = self._listener.is_ahead(self._context_id)
+        can_wait = self._live.is_ahead(self._context_id)
         return await self._encoders.run(partial(job, pipeline), can_wait=can_wait)

@@ -11,31 +11,22 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import InternalError, RealtimeTTSError, VoiceNotFound
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.logs import log_crash, log_event
 from realtime_tts.server.stream.account import SessionAccount
+from realtime_tts.server.stream.context_speech import ContextSpeech
 from realtime_tts.session import messages
 from realtime_tts.session.connection import INTERNAL_ERROR, SessionState
 from realtime_tts.session.session import Session
-from realtime_tts.speech.encoding import ContextSpeech
 from realtime_tts.speech.speaker import Piece, Speaker
 
 if TYPE_CHECKING:
     from realtime_tts.server.gateway import Gateway
-
-
-class MessageSink(Protocol):
-    """The socket that a session is attached to."""
-
-    def wake(self) -> bool:
-        """Call `take_messages` soon: messages may be due, or the session is closed. Return False if impossible now."""
-
-    def supersede(self) -> None:
-        """Close: another socket has resumed the session."""
+    from realtime_tts.server.stream.websocket import Connection
 
 
 class _Containment:
@@ -72,7 +63,7 @@ class LiveSession:
         self._contexts = session.contexts
         self.closing: tuple[int, str] | None = None  # close code and reason, once the session is closed
         self._gateway, self._on_closed = gateway, on_closed
-        self._sink: MessageSink | None = None
+        self._connection: Connection | None = None
         self._speeches: dict[str, ContextSpeech] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._account = SessionAccount(gateway.metrics, session.session_id)
@@ -97,13 +88,13 @@ class LiveSession:
 
     # ---- the socket's side ---------------------------------------------------------------------------------------
 
-    def attach(self, sink: MessageSink) -> None:
+    def attach(self, connection: Connection) -> None:
         """Send to this socket from now on; a socket that was attached before is closed."""
-        if self._sink is not None:
-            self._sink.supersede()
-        self._sink = sink
+        if self._connection is not None:
+            self._connection.supersede()
+        self._connection = connection
 
-    def resume(self, message: messages.Resume, sink: MessageSink) -> None:
+    def resume(self, message: messages.Resume, connection: Connection) -> None:
         """Continue with a client that has reconnected on another socket.
 
         Raises:
@@ -112,7 +103,7 @@ class LiveSession:
         with _Containment(self._collapse):
             self.session.resume(message, time.monotonic())
         self._gateway.metrics.resumed.inc()
-        self.attach(sink)
+        self.attach(connection)
         self.advance()
 
     def receive(self, message: messages.ClientMessage) -> None:
@@ -129,10 +120,10 @@ class LiveSession:
         with self._input() as now:
             self.session.writable(writable, now)
 
-    def detach(self, sink: MessageSink, clean: bool) -> None:
+    def detach(self, connection: Connection, clean: bool) -> None:
         """Note that the socket is closed; ignored if another socket has taken over."""
-        if self._sink is sink:
-            self._sink = None
+        if self._connection is connection:
+            self._connection = None
             with self._input() as now:
                 self.session.connection_lost(now, clean=clean)
             if self._over:
@@ -179,12 +170,14 @@ class LiveSession:
         for context_id in speaking:
             self.speech_failed(context_id, VoiceNotFound("the voice was removed", field="voice"))
 
-    # ---- the engine's side (SpeechListener) ----------------------------------------------------------------------
+    # ---- of its contexts' speech -----------------------------------------------------------------------------------
 
     def is_ahead(self, context_id: str) -> bool:
+        """Return True if packets may come some 10 ms later without an audible effect."""
         return self._contexts.is_ahead(context_id, time.monotonic())
 
     def speech_packets(self, context_id: str, packets: Packets | None, piece: Piece) -> None:
+        """Take packets of a piece, which has `piece.audio_ms` at their end; None at a segment's end."""
         now = time.monotonic()
         if packets:
             self._contexts.audio(context_id, packets, now)
@@ -226,7 +219,7 @@ class LiveSession:
         is_over = self.session.state is SessionState.CLOSED
         deadline = self.session.next_deadline()
         is_wanted = is_over or (deadline is not None and deadline <= now)
-        is_taken = is_wanted and self._sink is not None and self._sink.wake()
+        is_taken = is_wanted and self._connection is not None and self._connection.wake()
         if is_over:
             self._end()
         elif not is_taken:  # else the timer is set once the messages were taken
@@ -247,8 +240,8 @@ class LiveSession:
         except Exception as second:  # its contexts get no terminal messages, but the client gets its close
             log_crash("session_crashed", second, session=self.session.session_id)
         self._end()
-        if self._sink is not None:
-            self._sink.wake()
+        if self._connection is not None:
+            self._connection.wake()
 
     def _perform_events(self, now: float) -> None:
         while pending := self.session.events():
@@ -324,6 +317,6 @@ class LiveSession:
         self._arm_at(None)
         for context_id in list(self._speeches):
             self._stop(context_id)
-        if self._sink is None:
+        if self._connection is None:
             self._account.abandoned()
         self._on_closed(self)

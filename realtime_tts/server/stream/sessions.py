@@ -13,13 +13,14 @@ from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.peers import session_name
 from realtime_tts.server.admission.slots import Grant, Slot
 from realtime_tts.server.logs import log_event
-from realtime_tts.server.stream.live_session import LiveSession, MessageSink
+from realtime_tts.server.stream.live_session import LiveSession
 from realtime_tts.session.messages import Resume
 from realtime_tts.session.session import Session
 from realtime_tts.session.settings import SessionConfig
 
 if TYPE_CHECKING:
     from realtime_tts.server.gateway import Gateway
+    from realtime_tts.server.stream.websocket import Connection
 
 
 class Sessions(dict[str, LiveSession]):
@@ -76,7 +77,7 @@ class Sessions(dict[str, LiveSession]):
         live = self.get(session_id)
         return live if live is not None and live.tenant == client.tenant else None
 
-    def resume(self, slot: Slot, message: Resume, sink: MessageSink) -> LiveSession:
+    def resume(self, slot: Slot, message: Resume, connection: Connection) -> LiveSession:
         """Attach a lost session to its client's new connection; the session keeps its own slot.
 
         Raises:
@@ -84,7 +85,7 @@ class Sessions(dict[str, LiveSession]):
         """
         if (live := self.find(message.session_id, slot.client)) is None:
             raise SessionNotFound("unknown session; it may have expired, or the address lacks ?resume=<session id>")
-        live.resume(message, sink)
+        live.resume(message, connection)
         self._gateway.admission.slots.sockets.discard(slot)
         return live
 

@@ -110,9 +110,10 @@ class Connection:
             if self._live is not None:
                 self._live.detach(self, clean=code in _CLEAN_CODES)
 
-    # ---- MessageSink -----------------------------------------------------------------------------------------------
+    # ---- for the session --------------------------------------------------------------------------------------------
 
     def wake(self) -> bool:
+        """Call `take_messages` soon: messages may be due, or the session is closed. Return False if impossible now."""
         if self._over:
             return False
         if not self._socket.writable.is_set() and self._live is not None and self._live.closing is not None:
@@ -123,6 +124,7 @@ class Connection:
         return self._takes_frames
 
     def supersede(self) -> None:
+        """Close: another socket has resumed the session."""
         self._live = None
         self._close(POLICY_VIOLATION, "resumed_elsewhere")
 

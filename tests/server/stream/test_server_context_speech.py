@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import RealtimeTTSError
+from realtime_tts.server.stream.context_speech import ContextSpeech
 from realtime_tts.speech.encoders import Encoders
-from realtime_tts.speech.encoding import ContextSpeech
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.text.planner import Segment
 
@@ -71,7 +71,7 @@ async def test_speech_that_is_closed_while_its_packets_are_told_says_nothing_mor
     """A client whose queue runs over fails its context in that very call: it is no fault of ours."""
     encoders, listener = Encoders(1), ClosingListener()
     speaker = cast("Speaker", ReadySpeaker(*[PIECE] * num_pieces))
-    listener.speech = ContextSpeech("c", speaker, encoders, fmt, listener)
+    listener.speech = ContextSpeech("c", speaker, encoders, fmt, cast("Any", listener))
     task = listener.speech._task
     assert task is not None
     await asyncio.wait([task], timeout=20)
