@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from realtime_tts.server.http.problems import until_gone
 from realtime_tts.server.http.routes import read_bounded
 from realtime_tts.server.http.speech import HttpSpeech, Outcome, ignores_instructions
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, RequestProtocol
+from realtime_tts.workers.child import until_one_ends
 
 _UNREAD_S = 30.0  # a client that reads nothing for this long is disconnected; a player first plays its buffer
 _BODY_BYTES_PER_CHAR = 12  # of JSON with every character escaped
@@ -50,14 +50,11 @@ class SpeechResponse(StreamingResponse):
         socket: RequestProtocol = scope["extensions"][SOCKET_EXTENSION]
         async with contextlib.AsyncExitStack() as slot:
             await slot.enter_async_context(admission.speech(self._client, len(speech.request.text), speech))
-            leaving = asyncio.create_task(_watch(receive, speech), name="watch client")
             try:
                 with socket.streaming(speech.listens, _UNREAD_S):
-                    await self._answer(send, socket, slot)
+                    await until_one_ends(self._answer(send, socket, slot), until_gone(receive))
             finally:
-                speech.left()  # no effect unless this task was cancelled
-                leaving.cancel()
-                await asyncio.gather(leaving, return_exceptions=True)
+                speech.left()  # no effect after its end
 
     async def _answer(self, send: Send, socket: RequestProtocol, slot: contextlib.AsyncExitStack) -> None:
         speech, has_begun = self._speech, False
@@ -140,11 +137,6 @@ def _text_too_long(gateway: Gateway) -> TextTooLong:
 
 def max_speech_body_bytes(gateway: Gateway) -> int:
     return _BODY_BYTES_PER_CHAR * gateway.settings.server.limits.max_text_chars + _BODY_BYTES_BESIDE
-
-
-async def _watch(receive: Receive, speech: HttpSpeech) -> None:
-    await until_gone(receive)
-    speech.left()
 
 
 def _substitutions(gateway: Gateway, client: Client, request: SpeechRequest, voice: str) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
 from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
@@ -36,6 +35,7 @@ from realtime_tts.server.voices.cloning import make_voice
 from realtime_tts.server.voices.forms import CONSENT_FIELDS, FormShape, upload_place
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.sample import sentence_of
+from realtime_tts.workers.child import until_one_ends
 
 _FIELDS = ("name", "description", "language", "prompt_text", "instructions", "ttl_s")
 _FORM = FormShape((*_FIELDS, *CONSENT_FIELDS), ("reference", "prompt"))
@@ -105,26 +105,15 @@ async def preview_voice(request: Request, voice_id: str, gateway: AnyGateway, cl
     engine_id = gateway.voices.engine_id(settings.voice, client.tenant)
     # Made once for all requests that wait for it; the first one has the slot and is charged.
     async with gateway.preview_locks.setdefault(engine_id, asyncio.Lock()):
+        if gateway.previews.get(engine_id) is None:
+            making = _make_preview(gateway, settings, engine_id, client)
+            await until_one_ends(making, until_gone(request.receive))  # the next client may need the stream
         if (wav := gateway.previews.get(engine_id)) is None:
-            wav = await _until_gone(request, _make_preview(gateway, settings, engine_id, client))
+            raise ClientDisconnect
     return Response(wav, media_type="audio/wav", headers={"cache-control": "private, max-age=300"})
 
 
-async def _until_gone(request: Request, work: Coroutine[None, None, bytes]) -> bytes:
-    """Return the result of the work. Raises ClientDisconnect if the client disconnects first; the work is cancelled."""
-    making, leaving = asyncio.create_task(work), asyncio.create_task(until_gone(request.receive))
-    try:
-        await asyncio.wait([making, leaving], return_when=asyncio.FIRST_COMPLETED)
-        if not making.done():
-            raise ClientDisconnect
-        return making.result()
-    finally:
-        making.cancel()
-        leaving.cancel()
-        await asyncio.wait([making, leaving])  # the next client may need the stream
-
-
-async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: str, client: Client) -> bytes:
+async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: str, client: Client) -> None:
     is_kept = gateway.voices.by_id(engine_id) is not None  # else a voice of the model: not kept
     wav = await asyncio.to_thread(gateway.previews.load, engine_id) if is_kept else None
     if wav is None:
@@ -135,7 +124,6 @@ async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: 
         gateway.previews.forget(engine_id)
         raise VoiceNotFound("the voice was removed", field="voice")
     gateway.previews.put(engine_id, wav)
-    return wav
 
 
 def _language_of(gateway: Gateway, settings: ContextSettings, tenant: str) -> str:
