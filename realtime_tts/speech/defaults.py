@@ -16,6 +16,7 @@ from realtime_tts.errors import AdapterNotFound, UnsupportedLanguage, VoiceNotFo
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.text.folding import letters_within
+from realtime_tts.text.language_data import words
 from realtime_tts.text.lexicon import request_lexicon
 from realtime_tts.text.normalizer import primary_subtag
 from realtime_tts.text.planner import Planner, PlannerFactory
@@ -167,6 +168,11 @@ class SpeechDefaults:
             known = ", ".join(self.policy.languages)
             raise UnsupportedLanguage(f"the model speaks {known}", field="params.language")
         return language
+
+
+def sample_sentence(language: str) -> str:
+    """Return the sentence for previews and designed voices in a language, or the English one where there is none."""
+    return " ".join(words("sample_sentence", language) or words("sample_sentence"))
 
 
 def load_reader() -> None:

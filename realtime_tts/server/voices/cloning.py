@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import secrets
 import time
 from collections.abc import Sequence
 
@@ -18,12 +19,15 @@ from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.schemas import RecordingRemark
 from realtime_tts.server.logs import log_event
 from realtime_tts.session.settings import Choices
+from realtime_tts.speech.defaults import sample_sentence
 from realtime_tts.speech.recordings import RATE_HZ, VoiceRecordings
-from realtime_tts.speech.sample import speak_sample
+from realtime_tts.speech.speaker import Speaker
+from realtime_tts.speech.text_source import TextSource, speak_text, speaking
 from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord
 from realtime_tts.speech.voices import VoiceLabels
 
 MIN_TTL_S, MAX_TTL_S = 10.0, 86_400.0
+_MAX_DESIGN_S = 20.0
 
 
 async def make_voice(
@@ -140,5 +144,9 @@ async def _design(gateway: Gateway, client: Client, wanted: VoiceRequest) -> Voi
     settings = defaults.resolve(Choices(), Choices(ZERO_SHOT_VOICE, params=params), tenant=client.tenant)
     if (refusal := gateway.admission.context_refusal(client.tenant)) is not None:
         raise refusal
-    pcm, rate_hz = await speak_sample(gateway.engine, defaults, settings, client.tenant)
-    return VoiceRecordings(reference=(np.frombuffer(pcm, "<i2"), rate_hz))
+    name = f"sample.{secrets.token_hex(8)}"
+    speaker = Speaker(gateway.engine, name, settings, tenant=client.tenant, paced=False, max_length_s=_MAX_DESIGN_S)
+    text = TextSource(sample_sentence(settings.params["language"]))
+    async with speaking(speaker, speak_text(text, defaults.make_planner(settings), speaker)):
+        pcm = b"".join([piece.pcm async for piece in speaker])
+    return VoiceRecordings(reference=(np.frombuffer(pcm, "<i2"), speaker.sample_rate_hz))

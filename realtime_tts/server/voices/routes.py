@@ -34,7 +34,7 @@ from realtime_tts.server.http.speech import HttpSpeech
 from realtime_tts.server.voices.cloning import make_voice
 from realtime_tts.server.voices.forms import CONSENT_FIELDS, FormShape, upload_place
 from realtime_tts.session.settings import Choices, ContextSettings
-from realtime_tts.speech.sample import sentence_of
+from realtime_tts.speech.defaults import sample_sentence
 from realtime_tts.workers.child import until_one_ends
 
 _FIELDS = ("name", "description", "language", "prompt_text", "instructions", "ttl_s")
@@ -137,7 +137,7 @@ def _language_of(gateway: Gateway, settings: ContextSettings, tenant: str) -> st
 
 async def _sample(gateway: Gateway, client: Client, voice: str, language: str) -> bytes:
     """Return the sample sentence as a WAV file. Raises the errors of `HttpSpeech` and of admission."""
-    text, rate_hz = sentence_of(language), gateway.catalogue.ready.sample_rate
+    text, rate_hz = sample_sentence(language), gateway.catalogue.ready.sample_rate
     audio = StreamFormat("raw", "pcm_s16le", rate_hz)
     request = SpeechRequest(text, audio, voice, params=SpeechParams(seed=0, language=language))
     speech, pcm = HttpSpeech(gateway, client, request), bytearray()

@@ -11,7 +11,7 @@ from gateway_harness import GatewayHarness
 from stream_client import open_stream
 
 from realtime_tts.server.admission.auth import create_key
-from realtime_tts.speech.sample import sentence_of
+from realtime_tts.speech.defaults import sample_sentence
 
 MakeGateway = Callable[..., GatewayHarness]
 PREVIEW = "/v1/voices/slt/preview"
@@ -123,7 +123,7 @@ async def test_a_preview_needs_a_free_stream(make_gateway: MakeGateway, http: Ca
 async def test_a_preview_is_charged_once_and_not_when_it_is_known(
     make_gateway: MakeGateway, http: Callable[..., httpx.AsyncClient]
 ) -> None:
-    client = http(make_gateway(max_chars_per_minute=len(sentence_of("en"))))
+    client = http(make_gateway(max_chars_per_minute=len(sample_sentence("en"))))
     assert [(await client.get(PREVIEW)).status_code for _ in range(2)] == [200, 200]
     refused = await client.get("/v1/voices/rms/preview")
     assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
