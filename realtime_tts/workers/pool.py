@@ -88,10 +88,7 @@ class WorkerPool(Workers):
         self._has_counted = asyncio.Event()
         self.announced: set[Supervisor] = set()
         self._announcements: dict[Supervisor, asyncio.TimerHandle] = {}  # of ready workers that clients do not know yet
-        self.supervisors = [
-            Supervisor(spec, self._count, self._ready, self._lost, lambda failed: self.on_failed(failed.spec.name))
-            for spec in specs
-        ]
+        self.supervisors = [Supervisor(spec, self) for spec in specs]
 
     @property
     def num_restarts(self) -> int:
@@ -122,7 +119,8 @@ class WorkerPool(Workers):
             self._cancel_announcement(supervisor)
         await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors))
 
-    def _count(self, supervisor: Supervisor, stats: frames.Stats) -> None:
+    def count(self, supervisor: Supervisor, stats: frames.Stats) -> None:
+        """Take a heartbeat, before it replaces the last one."""
         for field in COUNTED:
             self.totals[field] += getattr(stats, field) - getattr(supervisor.stats, field)
         self._has_counted.set()
@@ -175,7 +173,8 @@ class WorkerPool(Workers):
 
     # ---- reports of the supervisors ---------------------------------------------------------------------------------
 
-    def _ready(self, supervisor: Supervisor) -> None:
+    def ready(self, supervisor: Supervisor) -> None:
+        """Note that a worker is ready (again) and takes clients at `clients_path`."""
         loop = asyncio.get_running_loop()
         wait_s = supervisor.recovery.announce_after_s(loop.time())
         if wait_s and self.announced:
@@ -194,7 +193,8 @@ class WorkerPool(Workers):
         if announcement := self._announcements.pop(supervisor, None):
             announcement.cancel()
 
-    def _lost(self, supervisor: Supervisor) -> None:
+    def lost(self, supervisor: Supervisor) -> None:
+        """Note that a worker is gone or given up, ready or not; once per start, before the respawn."""
         self._cancel_announcement(supervisor)
         self.announced.discard(supervisor)
         if not supervisor.stats.leaving:

@@ -2,7 +2,7 @@
 
 The worker reports its state on a connection that it gets at its start, and ends when that ends. Its clients use a unix
 socket in a private directory. Whatever ends the worker (a crash, a kill, a damaged frame, five seconds
-without a step) or prevents its start (a full disk, no descriptor left), `on_lost` is called at once and a new worker is
+without a step) or prevents its start (a full disk, no descriptor left), the pool is told at once and a new worker is
 started after a pause. No failure of a worker ends the supervision.
 """
 
@@ -15,7 +15,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
@@ -25,6 +25,9 @@ from realtime_tts.workers.child import end_child, start_child, until_one_ends, u
 from realtime_tts.workers.recovery import DeviceState, Recovery
 from realtime_tts.workers.socket_directory import SocketDirectory
 from realtime_tts.workers.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from realtime_tts.workers.pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 
@@ -57,13 +60,7 @@ class WorkerSpec:
 
 
 class Supervisor:
-    """Supervisor of the workers of one device, one after the other.
-
-    Args:
-        on_stats: called with every heartbeat, before it replaces `stats`.
-        on_ready: called when a worker is ready (again) and takes clients at `clients_path`.
-        on_lost: called when the worker is gone or given up, ready or not; once per start, before the respawn.
-        on_failed: called when the supervision itself has ended by an internal error.
+    """Supervisor of the workers of one device, one after the other; it reports to their pool.
 
     Attributes:
         device: name of the device; "" until a worker has been ready.
@@ -71,15 +68,8 @@ class Supervisor:
         stats: the last heartbeat of the present worker.
     """
 
-    def __init__(
-        self,
-        spec: WorkerSpec,
-        on_stats: Callable[[Supervisor, frames.Stats], None],
-        on_ready: Callable[[Supervisor], None],
-        on_lost: Callable[[Supervisor], None],
-        on_failed: Callable[[Supervisor], None],
-    ) -> None:
-        self.spec = spec
+    def __init__(self, spec: WorkerSpec, pool: WorkerPool) -> None:
+        self.spec, self._pool = spec, pool
         self.ready: frames.Ready | None = None  # None while no worker is ready
         self.clients_path = ""
         self.pid: int | None = None
@@ -93,7 +83,6 @@ class Supervisor:
         self.is_unloaded = False  # from `unload` until the next worker is ready
         self._may_start = asyncio.Event()
         self._may_start.set()
-        self._on_stats, self._on_ready, self._on_lost, self._on_failed = on_stats, on_ready, on_lost, on_failed
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = False  # no respawn from now on
@@ -102,7 +91,8 @@ class Supervisor:
 
     def start(self) -> None:
         """Begin supervising; returns at once."""
-        self._task = watch(self._supervise(), f"supervise {self.spec.name}", lambda: self._on_failed(self))
+        name, pool = self.spec.name, self._pool
+        self._task = watch(self._supervise(), f"supervise {name}", lambda: pool.on_failed(name))
 
     async def stop(self) -> None:
         """End the worker: SIGTERM, then SIGKILL. Return when it has ended."""
@@ -217,7 +207,7 @@ class Supervisor:
             self.ready, self.device = message, message.device
             self.is_unloaded = self._has_failed = False
             self._watchdog.sign_of_life(self.spec.hang_s)
-            self._on_ready(self)
+            self._pool.ready(self)
             return
         if self.ready is None:
             if isinstance(message, frames.Failed):
@@ -226,7 +216,7 @@ class Supervisor:
         if isinstance(message, frames.Stats):
             if message.num_steps != self.stats.num_steps or message.running == 0:
                 self._watchdog.sign_of_life(self.spec.hang_s)
-            self._on_stats(self, message)
+            self._pool.count(self, message)
             self.stats = message
 
     async def _watch(self) -> None:
@@ -245,4 +235,4 @@ class Supervisor:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-        self._on_lost(self)
+        self._pool.lost(self)

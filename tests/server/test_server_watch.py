@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -53,7 +54,7 @@ async def test_a_supervision_that_fails_makes_the_server_unhealthy_until_it_has_
         await client.until("audio")
         idle_names = [worker.name for worker in gateway.engine.workers if not worker.requests]
         (idle,) = [supervisor for supervisor in supervisors(gateway.engine) if supervisor.spec.name in idle_names]
-        monkeypatch.setattr(idle, "_on_lost", fail)
+        monkeypatch.setattr(idle, "_pool", SimpleNamespace(count=idle._pool.count, lost=fail))
         assert idle.pid is not None
         os.kill(idle.pid, signal.SIGKILL)
         await until(lambda: gateway.has_failed)

@@ -103,7 +103,7 @@ async def test_a_fault_of_ours_ends_the_worker_but_not_its_supervision(
     (supervisor,) = supervisors(client)
     pid = supervisor.pid
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(supervisor, "_on_stats", fail_with(KeyError("what a user sent")))
+        patch.setattr(client.keeper, "count", fail_with(KeyError("what a user sent")))
         await until(lambda: supervisor.pid != pid, PATIENT_S)
     assert attempts_logged(caplog, "KeyError at fail") == 1
     assert "what a user sent" not in caplog.text
@@ -119,7 +119,7 @@ async def test_a_supervision_that_fails_for_good_is_heard_of_and_leaves_no_proce
     (pid,) = worker_pids(client)
     stream = speak(client, "[never]")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(supervisors(client)[0], "_on_lost", fail_with(KeyError("what a user sent")))
+        patch.setattr(client.keeper, "lost", fail_with(KeyError("what a user sent")))
         os.kill(pid, signal.SIGKILL)
         await until(lambda: bool(failures), PATIENT_S)
     last = (await collect(stream))[1]
