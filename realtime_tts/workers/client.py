@@ -60,7 +60,7 @@ class EngineClient:
         self.keeper: Workers = WorkerPool(workers) if isinstance(workers, Sequence) else workers
         self.keeper.on_ready = self._link
         self.keeper.on_lost = self._worker_ended
-        self.keeper.on_failed = self._failed
+        self.keeper.on_failed = self.worker_failed
         self.workers = [WorkerView(name) for name in self.keeper.names]
         self.adapters = AdapterLoads(self.workers)
         self._links: set[asyncio.Task[None]] = set()
@@ -259,7 +259,8 @@ class EngineClient:
 
     # ---- from the workers ----------------------------------------------------------------------------------------
 
-    def _receive(self, worker: WorkerView, message: frames.Message) -> None:
+    def receive(self, worker: WorkerView, message: frames.Message) -> None:
+        """Take a worker's message; the first one of each connection is its `Ready`."""
         if isinstance(message, frames.Audio):
             if stream := worker.requests.get(message.request_id):
                 stream.put(message)
@@ -304,12 +305,7 @@ class EngineClient:
         worker = self._named(name)
         self._unlink(worker)
         self._is_loading = self._is_loading or self.keeper.is_unloaded
-        worker.link = WorkerLink(
-            path,
-            on_message=lambda message: self._receive(worker, message),
-            on_lost=lambda: self._worker_lost(worker),
-            on_failed=lambda: self._failed(name),
-        )
+        worker.link = WorkerLink(path, worker, self)
         self._links.add(worker.link.task)
         worker.link.task.add_done_callback(self._links.discard)
 
@@ -317,7 +313,7 @@ class EngineClient:
         link, worker.link = worker.link, None
         if link is not None:
             link.drop()
-            self._worker_lost(worker)
+            self.worker_lost(worker)
 
     def _named(self, name: str) -> WorkerView:
         return next(worker for worker in self.workers if worker.name == name)
@@ -336,7 +332,8 @@ class EngineClient:
         if self._started is not None and not self._started.done():
             self._started.set_result(None)
 
-    def _worker_lost(self, worker: WorkerView) -> None:
+    def worker_lost(self, worker: WorkerView) -> None:
+        """Note that the connection to a worker is gone or could not be made."""
         worker.forget()
         lost = EngineLost("the engine worker was lost")
         for request_id in list(worker.requests):
@@ -357,9 +354,9 @@ class EngineClient:
         if self._started is not None and not self._started.done() and all(other.was_lost for other in self.workers):
             self._started.set_exception(error or EngineStartError("no engine worker became ready; see its log"))
 
-    def _failed(self, name: str) -> None:
+    def worker_failed(self, name: str) -> None:
         """Treat a worker as lost for good: its keeper or its link has failed."""
         worker = self._named(name)
         self._unlink(worker)
-        self._worker_lost(worker)
+        self.worker_lost(worker)
         self.on_failed()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.watch import stack_of, watch
 from realtime_tts.errors import RealtimeTTSError
+
+if TYPE_CHECKING:
+    from realtime_tts.workers.client import EngineClient
+    from realtime_tts.workers.worker_view import WorkerView
 
 logger = logging.getLogger(__name__)
 
@@ -23,26 +27,16 @@ class WorkerLink(asyncio.Protocol):
 
     Args:
         path: path of the worker's socket for clients.
-        on_message: called with every frame; the first on each connection is the worker's `Ready`.
-        on_lost: called when a connection is gone or could not be made, never after `drop`.
-        on_failed: called when the link has ended by an internal error.
     """
 
-    def __init__(
-        self,
-        path: str,
-        on_message: Callable[[frames.Message], None],
-        on_lost: Callable[[], None],
-        on_failed: Callable[[], None],
-    ) -> None:
-        self._path = path
-        self._on_message, self._on_lost = on_message, on_lost
+    def __init__(self, path: str, worker: WorkerView, client: EngineClient) -> None:
+        self._path, self._worker, self._client = path, worker, client
         self._transport: asyncio.Transport | None = None
         self._decoder = frames.Decoder()
         self._closed: asyncio.Future[None]  # of the present connection; has the exception that broke it
         self.is_ending = False
         self._last_read: asyncio.TimerHandle | None = None
-        self.task = watch(self._run(), "link to a worker", on_failed)
+        self.task = watch(self._run(), "link to a worker", lambda: client.worker_failed(worker.name))
 
     def send(self, message: frames.Message) -> None:
         """Write a frame; it is dropped while there is no connection."""
@@ -74,7 +68,7 @@ class WorkerLink(asyncio.Protocol):
             except Exception as error:
                 logger.error("a link failed: %s at %s", type(error).__name__, stack_of(error))
             self._let_go()
-            self._on_lost()
+            self._client.worker_lost(self._worker)
             if not self.is_ending:
                 await asyncio.sleep(_RETRY_S)
 
@@ -99,7 +93,7 @@ class WorkerLink(asyncio.Protocol):
             return
         try:
             for message in self._decoder.feed(data):
-                self._on_message(message)
+                self._client.receive(self._worker, message)
         except Exception as error:
             self.connection_lost(error)
             self._abort()

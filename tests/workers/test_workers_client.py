@@ -313,8 +313,8 @@ async def test_an_answer_that_crosses_a_cancellation_is_dropped(make_client: Mak
     await asyncio.sleep(0)
     (worker,) = client.workers
     task.cancel()
-    client._receive(worker, frames.VoiceEncoded("mine", 1, 0, 1, 1, payload=b"\0" * 4))
-    client._receive(worker, frames.VoiceFailed("mine", "audio_decode_error", "late"))
+    client.receive(worker, frames.VoiceEncoded("mine", 1, 0, 1, 1, payload=b"\0" * 4))
+    client.receive(worker, frames.VoiceFailed("mine", "audio_decode_error", "late"))
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not client._voices
