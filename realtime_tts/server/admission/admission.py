@@ -109,15 +109,15 @@ class Admission:
         if slot.resumed is None or self._availability.state is not GatewayState.DRAINING:
             await self._availability.load()
         self._request_rate.note(slot.client.tenant, time.monotonic())
-        request, refusal = self._request(slot.client)
-        if self._peers.decides_slots:
-            await self._peers.request_slot(slot, request)
-        else:
-            slot.grant = grant(request, self.slots.counts, self._quotas.max_sessions)
+        if (refusal := self._refusal(slot.client)) is None:
+            if self._peers.decides_slots:
+                await self._peers.request_slot(slot, self._request(slot.client))
+            else:
+                slot.grant = grant(self._request(slot.client), self.slots.counts, self._quotas.max_sessions)
         if slot.grant is Grant.FREE or self.slots.may_resume(slot):
             return
-        if not replaces or refusal is not None or (lost := self.slots.longest_lost(slot)) is None:
-            raise _refusal_of(slot.grant, refusal)
+        if refusal is not None or not replaces or (lost := self.slots.longest_lost(slot)) is None:
+            raise refusal or _refusal_of(slot.grant)
         lost.close(GOING_AWAY, "given_up")
         slot.grant = Grant.FREE
 
@@ -130,18 +130,19 @@ class Admission:
         self._availability.check()
         if self._engine.is_unloaded:
             return  # its streams are unknown until it is loaded
-        request, refusal = self._request(client)
-        found = grant(request, self.slots.counts + self._peers.others, self._quotas.max_sessions)
-        if found is not Grant.FREE:
+        counts = self.slots.counts + self._peers.others
+        found, refusal = grant(self._request(client), counts, self._quotas.max_sessions), self._refusal(client)
+        if found is not Grant.FREE or refusal is not None:
             self._request_rate.note(client.tenant, time.monotonic())  # others are counted when they request a slot
             with self.noting_refusals(client):
-                raise _refusal_of(found, refusal)
+                raise refusal or _refusal_of(found)
 
-    def _request(self, client: Client) -> tuple[SlotRequest, RealtimeTTSError | None]:
-        """Return the request for a slot, and the error that refuses this client a new session even if one is free."""
-        refusal = self.session_refusal(client.tenant) or self._quotas.refusal(client, time.monotonic())
-        is_refused = refusal is not None
-        return SlotRequest(client.tenant, client.token, client.max_sessions, self._max_sessions, is_refused), refusal
+    def _request(self, client: Client) -> SlotRequest:
+        return SlotRequest(client.tenant, client.token, client.max_sessions, self._max_sessions)
+
+    def _refusal(self, client: Client) -> RealtimeTTSError | None:
+        """Return the error that refuses this client a new session now, if any, even if a slot is free."""
+        return self.session_refusal(client.tenant) or self._quotas.refusal(client, time.monotonic())
 
     @property
     def _max_sessions(self) -> int:
@@ -234,10 +235,10 @@ class Admission:
             raise
 
 
-def _refusal_of(found: Grant | None, refusal: RealtimeTTSError | None) -> RealtimeTTSError:
-    """Return the error for a request that was not granted. `refusal`: the gateway's own reason."""
+def _refusal_of(found: Grant | None) -> RealtimeTTSError:
+    """Return the error for a request that was not granted."""
     if found is Grant.TOKEN_FULL:
         return TooManySessions("all sessions of this token are taken")
     if found is Grant.TENANT_FULL:
         return TooManySessions("this API key has as many sessions as it may have now")
-    return refusal or Overloaded("all sessions of this server are taken")
+    return Overloaded("all sessions of this server are taken")

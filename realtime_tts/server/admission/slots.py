@@ -94,7 +94,6 @@ class Grant(enum.StrEnum):
     TOKEN_FULL = "token_full"
     HOST_FULL = "host_full"
     TENANT_FULL = "tenant_full"
-    REFUSED = "refused"  # for the reason that the gateway has
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,14 +103,12 @@ class SlotRequest:
     Attributes:
         max_of_token: limit of the token's sessions; 0: none.
         max_sessions: number of slots of the host.
-        is_refused: the gateway refuses a new session even if a slot is free.
     """
 
     tenant: str
     token: str
     max_of_token: int
     max_sessions: int
-    is_refused: bool
 
 
 MaxOfTenant = Callable[[str, Mapping[str, int], int], int]  # of the tenant, the slots by tenant, the number of slots
@@ -120,13 +117,11 @@ MaxOfTenant = Callable[[str, Mapping[str, int], int], int]  # of the tenant, the
 def grant(request: SlotRequest, counts: SlotCounts, max_of_tenant: MaxOfTenant) -> Grant:
     """Return the answer to a request. `counts`: of the whole host.
 
-    A full token comes first, then the gateway's own refusal, then full slots of the host or of the key.
+    A full token comes first, then full slots of the host or of the key.
     """
     tenant, taken = request.tenant, counts.sessions + counts.waiting
     if 0 < request.max_of_token <= counts.tokens[request.token]:
         return Grant.TOKEN_FULL
-    if request.is_refused:
-        return Grant.REFUSED
     if taken.total() >= request.max_sessions:
         return Grant.HOST_FULL
     if taken[tenant] >= max_of_tenant(tenant, taken, request.max_sessions):
@@ -140,7 +135,7 @@ class Slot:
 
     Attributes:
         resumed: the session that the socket's address names, if this gateway has it.
-        grant: None until the request for the slot is answered.
+        grant: None until the request for the slot is answered, or if the gateway itself refuses one.
         go_away: closes the socket, since the server is shutting down and this client has no speech to wait for; None
             before the socket is open, and after it.
     """

@@ -61,7 +61,7 @@ def test_limits_of_a_key_and_of_a_token() -> None:
     quota, counts = quotas(sessions=2), SlotCounts()
 
     def ask(token: str) -> Grant:
-        request = SlotRequest("a", token, max_of_token=1, max_sessions=100, is_refused=False)
+        request = SlotRequest("a", token, max_of_token=1, max_sessions=100)
         found = grant(request, counts, quota.max_sessions)
         if found is Grant.FREE:
             counts.add_socket("a", token)

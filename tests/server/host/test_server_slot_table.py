@@ -20,7 +20,7 @@ ROOM = 10
 
 
 def asked(tenant: str = "a", token: str = "", max_of_token: int = 0) -> SlotRequest:
-    return SlotRequest(tenant, token, max_of_token, ROOM, False)
+    return SlotRequest(tenant, token, max_of_token, ROOM)
 
 
 def used(num_answers: int = 0, **sessions: int) -> tuple[SlotCounts, int]:
