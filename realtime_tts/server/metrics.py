@@ -137,12 +137,13 @@ class Metrics:
         self.errors = counter("errors", "Errors sent to clients", ["code"])
 
     def ended(self, outcome: str, *, num_chars: int = 0, ttfa_ms: float | None = None, code: str | None = None) -> None:
-        """Count a context that is done (with its characters and its time to first packet), cancelled or failed (with
-        the error's code)."""
+        """Count a context that is done, cancelled or failed (with the error's code). The characters and the time to
+        first packet count if it is done."""
         self.contexts.labels(outcome).inc()
-        self.characters.inc(num_chars)
-        if ttfa_ms is not None:
-            self.ttfa.observe(ttfa_ms / 1000)
+        if outcome == "done":
+            self.characters.inc(num_chars)
+            if ttfa_ms is not None:
+                self.ttfa.observe(ttfa_ms / 1000)
         if code is not None:
             self.errors.labels(code).inc()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import enum
 import functools
 import secrets
 import time
@@ -48,19 +47,13 @@ def heard_ms(player: PlaybackEstimate, now: float) -> float:
     return max(1000 * player.position_s(now), taken_ms - KEPT_MS)
 
 
-class Outcome(enum.Enum):
-    """RUNNING → DONE, FAILED or LEFT, once."""
-
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    LEFT = "cancelled"  # the client has gone
-
-
 class HttpSpeech:
     """Speech of one text for one client: a `SlotOwner` of a slot; `chunks` may be iterated once.
 
     The caller must call `left` at the end; it does not block.
+
+    Attributes:
+        outcome: done, failed or cancelled (the client has gone); None before the end.
 
     Raises (at construction):
         EngineLost: no worker has become ready yet.
@@ -75,7 +68,7 @@ class HttpSpeech:
         settings = _resolve(gateway, client, request)
         self.voice = settings.voice  # by its name
         self._settings = dataclasses.replace(settings, voice=gateway.voices.engine_id(settings.voice, client.tenant))
-        self.outcome = Outcome.RUNNING
+        self.outcome: str | None = None
         self._begun_s = time.monotonic()
         self._ttfa_ms: float | None = None
         self._audio_ms = self._taken_ms = 0.0
@@ -91,7 +84,7 @@ class HttpSpeech:
 
     @property
     def num_speaking(self) -> int:
-        return max(1, self._speaker.num_streams) if self.outcome is Outcome.RUNNING else 0
+        return max(1, self._speaker.num_streams) if self.outcome is None else 0
 
     @property
     def voices(self) -> tuple[str]:
@@ -103,12 +96,11 @@ class HttpSpeech:
     def voice_removed(self, voice_id: str) -> None:
         if self._settings.voice == voice_id:
             self._error = self._error or VoiceNotFound("the voice was removed", field="voice")
-            self.close()
+            self._speaker.close()
 
-    def close(self, code: int = 0, reason: str = "") -> None:
-        """Stop at once. With a reason, the client receives the error that the server is shutting down."""
-        if reason:
-            self._error = self._error or Draining("the server is shutting down")
+    def close(self, code: int, reason: str) -> None:
+        """Stop at once, since the server is shutting down."""
+        self._error = self._error or Draining("the server is shutting down")
         self._speaker.close()
 
     # ---- the speech ----------------------------------------------------------------------------------------------
@@ -136,7 +128,7 @@ class HttpSpeech:
                     data = await self._encoded(functools.partial(stream.push, piece.pcm)) if piece.pcm else b""
                     self._audio_ms += 1000 * len(piece.pcm) / 2 / rate_hz
                     yield Chunk(data, self._place(piece))
-                if self._error is None and self.outcome is Outcome.RUNNING:
+                if self._error is None and self.outcome is None:
                     stream = await making
                     yield Chunk(await self._encoded(stream.finish), ())
             if self._error is not None:
@@ -145,11 +137,11 @@ class HttpSpeech:
             failure = error if isinstance(error, RealtimeTTSError) else InternalError("speaking failed")
             if failure is not error:
                 log_crash("speech_crashed", error)
-            self._ended(Outcome.FAILED, failure)
+            self._ended("failed", failure)
             raise failure from (None if failure is error else error)
         finally:
             making.cancel()
-        self._ended(Outcome.DONE)
+        self._ended("done")
 
     def take_notices(self) -> list[str]:
         """Return the notices about text that is not spoken and markup without effect, in the part planned so far.
@@ -211,22 +203,19 @@ class HttpSpeech:
 
     def left(self) -> None:
         """Stop, since the client has disconnected. No effect after the end."""
-        self._ended(Outcome.LEFT)
-        self.close()
+        self._ended("cancelled")
+        self._speaker.close()
 
-    def _ended(self, outcome: Outcome, error: RealtimeTTSError | None = None) -> None:
+    def _ended(self, outcome: str, error: RealtimeTTSError | None = None) -> None:
         """Count and log the end of the speech; only the first call has an effect."""
-        if self.outcome is not Outcome.RUNNING:
+        if self.outcome is not None:
             return
         self.outcome, metrics = outcome, self._gateway.metrics
         code, num_chars = None if error is None else error.code, len(self.request.text)
-        if outcome is Outcome.DONE:
-            metrics.ended(outcome.value, num_chars=num_chars, ttfa_ms=self._ttfa_ms)
-        else:
-            metrics.ended(outcome.value, code=code)
-            metrics.barge_ins.inc(outcome is Outcome.LEFT)
+        metrics.ended(outcome, num_chars=num_chars, ttfa_ms=self._ttfa_ms, code=code)
+        metrics.barge_ins.inc(outcome == "cancelled")
         figures = {"audio_ms": self._audio_ms, "ttfa_ms": self._ttfa_ms, "characters": num_chars}
-        log_event("http_speech_ended", outcome=outcome.value, code=code, **figures)
+        log_event("http_speech_ended", outcome=outcome, code=code, **figures)
 
     def _tell_playback(self, now: float) -> None:
         if self._audio_ms:

@@ -16,7 +16,7 @@ from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.problems import until_gone
 from realtime_tts.server.http.routes import read_bounded
-from realtime_tts.server.http.speech import HttpSpeech, Outcome, ignores_instructions
+from realtime_tts.server.http.speech import HttpSpeech, ignores_instructions
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, RequestProtocol
 from realtime_tts.workers.child import until_one_ends
 
@@ -67,7 +67,7 @@ class SpeechResponse(StreamingResponse):
                         await self._put(send, body, has_begun)
                         has_begun = True
                     speech.taken()
-            if speech.outcome is not Outcome.LEFT:
+            if speech.outcome != "cancelled":
                 await slot.aclose()  # before the client's next request, which needs the slot
                 socket.flush()
                 await self._put(send, self._rendering.end(speech.total), has_begun, more=False)
