@@ -187,21 +187,16 @@ class EngineClient:
             if request_id in worker.requests:
                 worker.send(frames.Extend(request_id, text, final))
 
-    def cancel(self, request_id: str) -> None:
-        """End a request now: its stream yields `Done("cancelled")` and nothing after it. Unknown ids are ignored."""
-        for worker in self.workers:
-            if stream := worker.requests.pop(request_id, None):
-                worker.send(frames.Cancel(request_id))
-                stream.drop_audio()
-                stream.put(frames.Done(request_id, "cancelled"))
-
     def close_context(self, context_id: str) -> None:
-        """Cancel the requests of a context and release its voice and prosody. Unknown ids are ignored."""
+        """End the requests of a context now, and release its voice and prosody. Their streams yield `Done("cancelled")`
+        and nothing after it. Unknown ids are ignored."""
         worker = self._context_workers.pop(context_id, None) or self._draft_workers.pop(context_id, None)
         if worker is None:
             return
         for stream in [stream for stream in worker.requests.values() if stream.context_id == context_id]:
-            self.cancel(stream.request_id)
+            del worker.requests[stream.request_id]
+            stream.drop_audio()
+            stream.put(frames.Done(stream.request_id, "cancelled"))
         worker.send(frames.CloseContext(context_id))
 
     def playback(self, context_id: str, played_ms: float, paused: bool = False) -> None:

@@ -51,7 +51,7 @@ async def test_an_adapter_is_loaded_on_every_worker_spoken_with_and_unloaded(
     assert isinstance(end, frames.Failed)
     assert end.code == "adapter_not_found"
     assert isinstance(await anext(other), frames.Audio)
-    client.cancel("other")
+    client.workers[0].send(frames.Cancel("other"))
     with pytest.raises(AdapterNotFound):
         speak(client, "after", "e", adapter="a")
 

@@ -49,16 +49,16 @@ async def test_requests_of_a_context_run_in_order_and_contexts_side_by_side(make
     assert order == ["b1", "a1", "a2"]
 
 
-async def test_cancel_ends_the_stream_at_once_and_nothing_follows(make_client: MakeClient) -> None:
+async def test_closing_a_context_ends_its_stream_at_once_and_nothing_follows(make_client: MakeClient) -> None:
     client = await make_client()
     stream = speak(client, "[never]")
     assert isinstance(await anext(stream), frames.Audio)
-    client.cancel("r")
+    client.close_context("c")
     rest = [message async for message in stream]
     assert [type(message) for message in rest] == [frames.Done]
     assert rest[0].finish_reason == "cancelled"
-    client.cancel("r")
-    client.cancel("unknown")
+    client.close_context("c")
+    client.close_context("unknown")
     await until(lambda: bool(client.stats) and client.stats[0].running == 0)
     assert client.num_requests == 0
 

@@ -71,7 +71,7 @@ async def test_cancelling_an_open_request_ends_it_at_once(make_client: MakeClien
     client = await make_client()
     stream = speak_open(client)
     await awaits_text(client)
-    client.cancel("r")
+    client.close_context("c")
     client.extend("r", WHOLE, True)
     assert [type(message) for message in [message async for message in stream]] == [frames.Done]
     await until(lambda: client.stats[0].awaiting_text == 0)
