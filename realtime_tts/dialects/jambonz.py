@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from realtime_tts.audio.stream_format import StreamFormat
 from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.base import Habits
-from realtime_tts.dialects.deepgram.requests import read_params, read_raw_format
+from realtime_tts.dialects.deepgram.requests import SpeechBody, read_params, read_raw_format
 from realtime_tts.dialects.deepgram.stream import DeepgramDialect, render
 from realtime_tts.dialects.json_input import Body
 from realtime_tts.dialects.speech_request import Rendering, SpeechRequest
@@ -70,10 +70,6 @@ def parse_speech(query: Mapping[str, str], body: bytes) -> SpeechRequest:
     return SpeechRequest(wanted.text, audio, voice=wanted.voice, params=params, rendering=rendering)
 
 
-class StreamBody(Body):
-    text: str
-
-
 class JambonzDialect(DeepgramDialect):
     """One socket of `/v1/jambonz`. `query` has the `voice`, the `language` and the `sampleRate`."""
 
@@ -88,7 +84,7 @@ class JambonzDialect(DeepgramDialect):
 
     def _read_stream(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         # Pieces end at the end of a word; the space after it may be missing.
-        return self._read_speak({"text": StreamBody.of(values).text + " "})
+        return self._read_speak({"text": SpeechBody.of(values).text + " "})
 
     def _read_stop(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         return self._read_close(values)
