@@ -388,7 +388,7 @@ SessionMessage = (
 )
 ServerMessage = SessionMessage | ContextMessage
 
-# ---- session → the engine and the owner of the socket ------------------------------------------------------------
+# ---- session → the engine ----------------------------------------------------------------------------------------
 
 NOTHING_PLAYED_MS = -1e9
 
@@ -460,12 +460,4 @@ class Crashed:
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
-class CloseSession:
-    """Request to send what `messages_to_send` still returns, then close the socket and forget the session."""
-
-    code: int
-    reason: str
-
-
-SessionEvent = ContextEvent | Crashed | CloseSession
+SessionEvent = ContextEvent | Crashed

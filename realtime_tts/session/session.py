@@ -44,6 +44,10 @@ class Session:
         make_planner: makes the text planner of a new context.
         refuse: returns the error with which a new context is refused now, or None.
         charge: charges a number of characters that will be spoken, or returns the error with which they are refused.
+
+    Attributes:
+        closing: close code and reason once the session is closed: send what `messages_to_send` still returns, then
+            close the socket and forget the session.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Session:
         self._events: list[messages.SessionEvent] = []
         self.contexts = Contexts(config, connection, sender, self._memory, self._events)
         self._handler = MessageHandler(session_id, self.contexts, resolve, make_planner, refuse, charge)
+        self.closing: tuple[int, str] | None = None
 
     @property
     def state(self) -> SessionState:
@@ -285,10 +290,10 @@ class Session:
     def _close(self, close: Close) -> None:
         if not self._connection.close():
             return
+        self.closing = close.code, close.reason
         for context in list(self.contexts.open.values()):
             if close.error is None:
                 self.contexts.cancel(context)
             else:
                 self.contexts.fail(context, close.error)
         self._sender.retain_no_more()
-        self._events.append(messages.CloseSession(close.code, close.reason))

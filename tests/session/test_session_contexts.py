@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from session_config import session_config
-from session_driver import Driver
+from session_driver import Closed, Driver
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
@@ -18,7 +18,6 @@ from realtime_tts.session.messages import (
     AudioPackets,
     CancelAcknowledged,
     CancelRequest,
-    CloseSession,
     ContextCancelled,
     ContextDone,
     ContextFailed,
@@ -496,7 +495,7 @@ def test_twenty_mistakes_in_a_row_close_the_socket(driver: Driver) -> None:
     sent = driver.drain()
     assert [m.code for m in sent] == ["invalid_message", "too_many_errors", "too_many_errors"]
     assert isinstance(sent[-1], ContextFailed)
-    assert driver.did[-2:] == [StopSpeech("c"), CloseSession(1008, "too_many_errors")]
+    assert driver.did[-2:] == [StopSpeech("c"), Closed(1008, "too_many_errors")]
     assert driver.receive(Ping()) == []
     assert driver.session.next_deadline() is None
 
@@ -567,7 +566,7 @@ def test_a_client_whose_contexts_are_refused_again_and_again_is_closed() -> None
     is_full = True
     for number in range(MAX_REFUSED):
         driver.say(f"c{number}", "Hello. ")
-    assert driver.done(CloseSession) == [CloseSession(1013, "overloaded")]
+    assert driver.done(Closed) == [Closed(1013, "overloaded")]
 
 
 # ---- what a dialect may need ---------------------------------------------------------------------------------------
@@ -579,10 +578,10 @@ def test_a_client_that_leaves_gets_the_end_first(driver: Driver) -> None:
     assert [(m.code, m.context_id) for m in driver.of(ErrorMessage)] == [("context_closed", "d")]
     driver.speak("c", 0, 4000)
     driver.finish("c")
-    assert driver.done(CloseSession) == []  # the last second waits until it may be sent
+    assert driver.done(Closed) == []  # the last second waits until it may be sent
     driver.wait(2)
     assert isinstance(driver.sent[-1], ContextDone)
-    assert driver.done(CloseSession) == [CloseSession(1000, "client_left")]
+    assert driver.done(Closed) == [Closed(1000, "client_left")]
 
 
 def test_a_client_may_leave_at_once_or_with_nothing_open(make_driver: Callable[..., Driver]) -> None:
@@ -590,9 +589,9 @@ def test_a_client_may_leave_at_once_or_with_nothing_open(make_driver: Callable[.
     busy.say("c", "Hello. ")
     busy.receive(Leave(at_once=True))
     assert [m.by_client for m in busy.of(ContextCancelled)] == [False]
-    assert busy.did[-2:] == [StopSpeech("c"), CloseSession(1000, "client_left")]
+    assert busy.did[-2:] == [StopSpeech("c"), Closed(1000, "client_left")]
     idle.receive(Leave())
-    assert idle.did == [CloseSession(1000, "client_left")]
+    assert idle.did == [Closed(1000, "client_left")]
 
 
 def test_a_server_that_shuts_down_says_so_to_a_client_that_leaves(driver: Driver) -> None:
@@ -601,7 +600,7 @@ def test_a_server_that_shuts_down_says_so_to_a_client_that_leaves(driver: Driver
     driver.session.drain(driver.now)
     driver.receive(Text("d", "Late."), CancelRequest("c"))
     assert [m.code for m in driver.of(ErrorMessage)] == ["draining"]
-    assert driver.done(CloseSession) == [CloseSession(1001, "draining")]
+    assert driver.done(Closed) == [Closed(1001, "draining")]
 
 
 def test_a_frame_that_cannot_be_read_may_still_name_its_context(driver: Driver) -> None:

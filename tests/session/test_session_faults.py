@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from session_driver import Driver, FakePlanner
+from session_driver import Closed, Driver, FakePlanner
 
 from realtime_tts.errors import InternalError
 from realtime_tts.session.connection import SessionState
 from realtime_tts.session.messages import (
     AudioPackets,
     CancelRequest,
-    CloseSession,
     ContextCancelled,
     ContextDone,
     ContextFailed,
@@ -67,7 +66,7 @@ def test_words_that_cannot_be_placed_at_a_cancel_end_their_context_alone(
     assert [failed.context_id for failed in driver.of(ContextFailed)] == ["bad"]
     assert [cancelled.context_id for cancelled in driver.of(ContextCancelled)] == ["well"]
     assert crashes(driver) == [IndexError]
-    assert len(driver.done(CloseSession)) == (how == "close")
+    assert len(driver.done(Closed)) == (how == "close")
 
 
 def test_a_planner_that_raises_at_its_deadline_ends_its_context_alone(
@@ -137,7 +136,7 @@ def test_without_its_terminal_message_a_client_would_wait_for_ever(driver: Drive
     (cancelled,) = driver.receive(CancelRequest("bad"))
     unsendable(driver, cancelled)
     assert [(failed.context_id, failed.code) for failed in driver.of(ContextFailed)] == [("other", "internal_error")]
-    assert driver.done(CloseSession) == [CloseSession(1011, "internal_error")]
+    assert driver.done(Closed) == [Closed(1011, "internal_error")]
 
 
 def test_a_session_can_be_closed_for_a_reason_that_its_contexts_learn(driver: Driver) -> None:

@@ -27,7 +27,6 @@ from realtime_tts.session.messages import (
     AudioPackets,
     CancelRequest,
     ClientMessage,
-    CloseSession,
     Commit,
     ContextCancelled,
     ContextDone,
@@ -213,7 +212,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.engine: dict[str, Speech] = {}
         self.in_flight: deque[ServerMessage] = deque()
         self.cancelled: set[str] = set()  # by the client, and the server has been told
-        self.closed: CloseSession | None = None
+        self.closed: tuple[int, str] | None = None
         self.connected = True
         self.writable = True
         self.last_sent_at = self.now
@@ -235,6 +234,7 @@ class SessionMachine(RuleBasedStateMachine):
         events = self.session.events()
         for event in events:
             self.perform(event)
+        self.closed = self.session.closing
         return len(messages) + len(events)
 
     def check_lead(self, context_ids: set[str]) -> None:
@@ -247,9 +247,6 @@ class SessionMachine(RuleBasedStateMachine):
 
     def perform(self, event: object) -> None:
         assert self.closed is None
-        if isinstance(event, CloseSession):
-            self.closed = event
-            return
         if isinstance(event, Crashed):
             assert isinstance(event.error, IndexError)
             self.num_crashes += 1
@@ -582,7 +579,7 @@ class SessionMachine(RuleBasedStateMachine):
     def closes_only_for_a_reason(self) -> None:
         if self.closed is not None:
             assert self.session.state is SessionState.CLOSED
-            assert self.closed.reason in ("slow_consumer", "resume_window_over", "too_many_errors")
+            assert self.closed[1] in ("slow_consumer", "resume_window_over", "too_many_errors")
 
     def teardown(self) -> None:
         """Bring everything to its end and count."""
@@ -610,7 +607,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.run_clock(30)
             self.deliver()
             assert all(heard.terminal is not None or heard.lost for heard in self.client.values())
-            assert self.closed == CloseSession(1000, "client_left")
+            assert self.closed == (1000, "client_left")
         assert all(speech.over for speech in self.engine.values())
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from session_driver import Driver
+from session_driver import Closed, Driver
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
@@ -15,7 +15,6 @@ from realtime_tts.session.connection import SessionState
 from realtime_tts.session.messages import (
     AudioPackets,
     CancelRequest,
-    CloseSession,
     ContextCancelled,
     ContextDone,
     ContextFailed,
@@ -198,7 +197,7 @@ def test_a_session_without_contexts_is_closed_after_five_minutes(driver: Driver)
     assert driver.wait(299.9) == []
     assert driver.did == []
     driver.wait(0.2)
-    assert driver.did == [CloseSession(1000, "idle_timeout")]
+    assert driver.did == [Closed(1000, "idle_timeout")]
 
 
 def test_messages_and_audio_keep_a_session_from_being_idle(driver: Driver) -> None:
@@ -212,7 +211,7 @@ def test_messages_and_audio_keep_a_session_from_being_idle(driver: Driver) -> No
     assert driver.session.state is SessionState.CONNECTED
     driver.wait(51)
     assert isinstance(driver.sent[-1], ContextCancelled)
-    assert driver.did[-2:] == [StopSpeech("c"), CloseSession(1000, "idle_timeout")]
+    assert driver.did[-2:] == [StopSpeech("c"), Closed(1000, "idle_timeout")]
 
 
 def test_a_socket_that_takes_nothing_parks_the_engine_and_is_closed_after_ten_seconds(driver: Driver) -> None:
@@ -227,7 +226,7 @@ def test_a_socket_that_takes_nothing_parks_the_engine_and_is_closed_after_ten_se
     driver.wait(9.9)
     assert driver.session.state is SessionState.CONNECTED
     driver.wait(0.2)
-    assert driver.done(CloseSession) == [CloseSession(1008, "slow_consumer")]
+    assert driver.done(Closed) == [Closed(1008, "slow_consumer")]
     assert driver.done(StopSpeech) == [StopSpeech("c")]
     assert driver.session.contexts.num_bytes < 12_000
 
@@ -245,7 +244,7 @@ def test_a_socket_that_recovers_goes_on_where_it_was(driver: Driver) -> None:
     assert driver.done(PlaybackChanged)[-1] == PlaybackChanged("c", 200, paused=False)
     assert [m.packets.pts_samples for m in driver.of(AudioPackets)] == [960 * i for i in range(20)]
     driver.wait(20)
-    assert driver.done(CloseSession) == []
+    assert driver.done(Closed) == []
 
 
 def test_a_drained_session_finishes_what_is_open_and_takes_nothing_new(driver: Driver) -> None:
@@ -257,10 +256,10 @@ def test_a_drained_session_finishes_what_is_open_and_takes_nothing_new(driver: D
     driver.speak("c", 0, 4000)
     driver.speak("c", 1, 40)
     driver.finish("c")
-    assert driver.done(CloseSession) == []
+    assert driver.done(Closed) == []
     driver.wait(2)
     assert isinstance(driver.sent[-1], ContextDone)
-    assert driver.done(CloseSession) == [CloseSession(1001, "draining")]
+    assert driver.done(Closed) == [Closed(1001, "draining")]
 
 
 def test_a_drained_session_without_contexts_closes_at_once_after_its_last_answers(driver: Driver) -> None:
@@ -268,7 +267,7 @@ def test_a_drained_session_without_contexts_closes_at_once_after_its_last_answer
     driver.session.drain(driver.now)
     assert driver.session.state is SessionState.CONNECTED
     assert len(driver.drain()) == 1
-    assert driver.did == [CloseSession(1001, "draining")]
+    assert driver.did == [Closed(1001, "draining")]
 
 
 def test_close_ends_every_context_with_one_terminal_message(driver: Driver) -> None:
@@ -277,7 +276,7 @@ def test_close_ends_every_context_with_one_terminal_message(driver: Driver) -> N
     driver.session.close(driver.now, 1001, "going")
     driver.session.close(driver.now, 1001, "again")
     assert [type(m) for m in driver.drain()] == [ContextCancelled, ContextCancelled]
-    assert driver.done(CloseSession) == [CloseSession(1001, "going")]
+    assert driver.done(Closed) == [Closed(1001, "going")]
     assert driver.wait(100) == []
     assert driver.session.messages_to_send(driver.now) == []
 
@@ -289,7 +288,7 @@ def test_a_clean_close_by_the_client_frees_everything_at_once(driver: Driver) ->
     driver.session.connection_lost(driver.now, clean=True)
     driver.drain()
     assert driver.done(StopSpeech) == [StopSpeech("b"), StopSpeech("a")]
-    assert driver.did[-1] == CloseSession(1000, "connection_closed")
+    assert driver.did[-1] == Closed(1000, "connection_closed")
 
 
 def test_without_a_resume_window_every_loss_is_final(make_driver: Callable[..., Driver]) -> None:
@@ -298,7 +297,7 @@ def test_without_a_resume_window_every_loss_is_final(make_driver: Callable[..., 
     driver.speak("a", 0, 1000)
     assert driver.session.contexts.num_bytes < 12_000
     driver.session.connection_lost(driver.now)
-    assert driver.session.events()[-1] == CloseSession(1000, "connection_closed")
+    assert driver.session.closing == (1000, "connection_closed")
 
 
 def test_after_the_end_nothing_does_anything(driver: Driver) -> None:
@@ -313,5 +312,5 @@ def test_after_the_end_nothing_does_anything(driver: Driver) -> None:
     driver.session.reject(InvalidMessage("x"), driver.now)
     driver.session.tick(driver.now + 1000)
     assert driver.drain() == []
-    assert driver.done(CloseSession) == [CloseSession(1000, "over")]
+    assert driver.done(Closed) == [Closed(1000, "over")]
     assert driver.of(ContextFailed) == []

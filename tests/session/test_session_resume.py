@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from session_driver import PARKED, Driver
+from session_driver import PARKED, Closed, Driver
 
 from realtime_tts.audio.packets import Packets
 from realtime_tts.errors import EngineLost, SessionNotFound
@@ -17,7 +17,6 @@ from realtime_tts.session.messages import (
     AudioPackets,
     CancelAcknowledged,
     CancelRequest,
-    CloseSession,
     ContextCancelled,
     ContextDone,
     ContextFailed,
@@ -111,10 +110,10 @@ def test_a_client_that_came_back_and_leaves_gets_the_end_of_what_had_failed_firs
     assert found["c"].state == "finished"
     assert not any(isinstance(message, ContextFailed) for message in again)  # it follows the audio, which is paced
     driver.receive(Leave())
-    assert driver.done(CloseSession) == []
+    assert driver.done(Closed) == []
     driver.wait(12)
     assert [type(message) for message in driver.sent[-2:]] == [AudioPackets, ContextFailed]
-    assert driver.done(CloseSession) == [CloseSession(1000, "client_left")]
+    assert driver.done(Closed) == [Closed(1000, "client_left")]
 
 
 def test_the_engine_is_parked_while_the_connection_is_lost(driver: Driver) -> None:
@@ -134,7 +133,7 @@ def test_a_session_waits_ten_seconds(driver: Driver) -> None:
     driver.wait(9.9)
     assert driver.session.state is SessionState.DISCONNECTED
     driver.wait(0.2)
-    assert driver.did[-2:] == [StopSpeech("c"), CloseSession(1001, "resume_window_over")]
+    assert driver.did[-2:] == [StopSpeech("c"), Closed(1001, "resume_window_over")]
     assert driver.session.contexts.num_bytes < 12_000
     with pytest.raises(SessionNotFound):
         driver.session.resume(Resume("s1"), driver.now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
@@ -157,6 +157,13 @@ def one_by_one(messages: Iterable[ServerMessage]) -> list[ServerMessage]:
     return single
 
 
+class Closed(NamedTuple):
+    """The end of a session, after its events."""
+
+    code: int
+    reason: str
+
+
 class Driver:
     """A session, its clock, and all that it has said; speaks for the engine on demand."""
 
@@ -191,6 +198,8 @@ class Driver:
         sent = one_by_one(self.session.messages_to_send(self.now))
         self.sent += sent
         self.did += self.session.events()
+        if self.session.closing is not None and not self.done(Closed):
+            self.did.append(Closed(*self.session.closing))
         return sent
 
     def wait(self, seconds: float) -> list[ServerMessage]:

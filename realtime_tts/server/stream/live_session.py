@@ -61,7 +61,6 @@ class LiveSession:
     ) -> None:
         self.session, self.tenant, self.token, self._client = session, client.tenant, client.token, client
         self._contexts = session.contexts
-        self.closing: tuple[int, str] | None = None  # close code and reason, once the session is closed
         self._gateway, self._on_closed = gateway, on_closed
         self._connection: Connection | None = None
         self._speeches: dict[str, ContextSpeech] = {}
@@ -234,9 +233,9 @@ class LiveSession:
 
     def _collapse(self, error: Exception) -> None:
         log_crash("session_crashed", error, session=self.session.session_id)
-        self.closing = self.closing or (INTERNAL_ERROR, InternalError.code)
+        failure = InternalError("something went wrong in the server")
         try:
-            self.session.close(time.monotonic(), *self.closing, InternalError("something went wrong in the server"))
+            self.session.close(time.monotonic(), INTERNAL_ERROR, failure.code, failure)
         except Exception as second:  # its contexts get no terminal messages, but the client gets its close
             log_crash("session_crashed", second, session=self.session.session_id)
         self._end()
@@ -255,8 +254,6 @@ class LiveSession:
             self._start(event, now)
         elif isinstance(event, messages.StopSpeech):
             self._stop(event.context_id)
-        elif isinstance(event, messages.CloseSession):
-            self.closing = (event.code, event.reason)
         elif isinstance(event, messages.Crashed):
             log_crash("context_crashed", event.error, session=self.session.session_id)
         elif speech := self._speeches.get(event.context_id):

@@ -116,9 +116,9 @@ class Connection:
         """Call `take_messages` soon: messages may be due, or the session is closed. Return False if impossible now."""
         if self._over:
             return False
-        if not self._socket.writable.is_set() and self._live is not None and self._live.closing is not None:
+        if not self._socket.writable.is_set() and self._live is not None and self._live.session.closing is not None:
             # The socket may never take messages again.
-            self._follow_close(*self._live.closing)
+            self._follow_close(*self._live.session.closing)
             return False
         self._write_soon()
         return self._takes_frames
@@ -223,10 +223,10 @@ class Connection:
         if self._over or live is None:
             return
         try:
-            while self._write_batch(live) and (live.is_due or live.closing is not None):
+            while self._write_batch(live) and (live.is_due or live.session.closing is not None):
                 pass
-            if live.closing is not None and self._takes_frames:  # else once the peer has taken the data written before
-                self._follow_close(*live.closing)
+            if live.session.closing is not None and self._takes_frames:  # else once the peer has taken earlier data
+                self._follow_close(*live.session.closing)
         except Exception as error:
             log_crash("socket_crashed", error)
             self._close(INTERNAL_ERROR, InternalError.code)
