@@ -19,7 +19,7 @@ from realtime_tts.config import Settings
 from realtime_tts.contract import frames
 from realtime_tts.contract.speech_params import SpeechParams
 from realtime_tts.contract.watch import watch
-from realtime_tts.errors import DictionaryNotFound, EngineLost, EngineStartError, ModelNotFound, RealtimeTTSError
+from realtime_tts.errors import DictionaryNotFound, EngineLost, ModelNotFound, RealtimeTTSError
 from realtime_tts.server.admission.admission import Admission
 from realtime_tts.server.admission.availability import Availability, GatewayState
 from realtime_tts.server.admission.client import Client
@@ -27,7 +27,7 @@ from realtime_tts.server.admission.peers import Peers
 from realtime_tts.server.host.heap import settle_heap
 from realtime_tts.server.host.prefetch import prefetch
 from realtime_tts.server.http.catalogue import Catalogue
-from realtime_tts.server.logs import log_crash, log_event
+from realtime_tts.server.logs import log_event
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.server.stream.sessions import Sessions
 from realtime_tts.server.upkeep import Upkeep
@@ -116,10 +116,6 @@ class Gateway:
             self._catalogue = self._make_catalogue(self.engine.ready)
         except RealtimeTTSError as error:
             self.availability.start_error = error
-        except Exception as error:
-            log_crash("start_crashed", error)
-            self.availability.start_error = EngineStartError(f"starting failed: {type(error).__name__}")
-            self.availability.start_error.__cause__ = error
         settle_heap()  # blocks the event loop, before there are clients
         if self.availability.state is GatewayState.STARTING and self.availability.start_error is None:
             self.availability.state = GatewayState.RUNNING
