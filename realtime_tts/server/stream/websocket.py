@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 
 from fastapi import WebSocket
-from starlette.types import Message
 
 from realtime_tts.dialects.base import Dialect
 from realtime_tts.errors import (
@@ -98,7 +97,8 @@ class Connection:
         self._socket.on_failing = self._on_failing
         self._slot.go_away = self._go_away
         self._socket.write_frames(self._dialect.welcome)
-        code = 1006
+        idle_s, code = self._gateway.sessions.idle_timeout_s(self._dialect.habits), 1006
+        idle = asyncio.get_running_loop().call_later(idle_s, self._end_idle)
         try:
             code = await self._read()
         except Exception as error:
@@ -106,6 +106,7 @@ class Connection:
             self._close(INTERNAL_ERROR, InternalError.code)
         finally:
             self._over = True
+            idle.cancel()
             self._slot.go_away = None  # no circle is left
             if self._live is not None:
                 self._live.detach(self, clean=code in _CLEAN_CODES)
@@ -128,6 +129,11 @@ class Connection:
         self._live = None
         self._close(POLICY_VIOLATION, "resumed_elsewhere")
 
+    def _end_idle(self) -> None:
+        """Close a socket without a session, which would apply the idle timeout itself."""
+        if self._live is None:
+            self._close(1000, "idle_timeout")
+
     def _go_away(self) -> None:
         self._close(GOING_AWAY, "draining")
 
@@ -137,10 +143,7 @@ class Connection:
         """Pass every frame to the session; return the close code."""
         slice_end = time.monotonic() + _READ_SLICE_S
         while True:
-            if self._live is None:
-                frame = await self._receive_first()
-            else:
-                frame = await self._websocket.receive()
+            frame = await self._websocket.receive()
             if frame["type"] == "websocket.disconnect":
                 return int(frame.get("code") or 1005)
             if not self._over:
@@ -153,15 +156,6 @@ class Connection:
             if time.monotonic() > slice_end:
                 await asyncio.sleep(0)
                 slice_end = time.monotonic() + _READ_SLICE_S
-
-    async def _receive_first(self) -> Message:
-        """Receive a frame with the idle timeout, which a session would apply otherwise."""
-        try:
-            timeout_s = self._gateway.sessions.idle_timeout_s(self._dialect.habits)
-            return await asyncio.wait_for(self._websocket.receive(), timeout_s)
-        except TimeoutError:
-            self._close(1000, "idle_timeout")
-            return {"type": "websocket.disconnect", "code": 1000}
 
     async def _take(self, frame: str | bytes) -> None:
         try:
