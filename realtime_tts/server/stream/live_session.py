@@ -53,16 +53,14 @@ class LiveSession:
     Args:
         client: the client to which characters are charged that lexicons add. Only a client of the same tenant may
             resume the session.
-        on_closed: called once when the session is closed.
+        connection: its socket.
     """
 
-    def __init__(
-        self, session: Session, gateway: Gateway, client: Client, on_closed: Callable[[LiveSession], None]
-    ) -> None:
+    def __init__(self, session: Session, gateway: Gateway, client: Client, connection: Connection) -> None:
         self.session, self.tenant, self.token, self._client = session, client.tenant, client.token, client
         self._contexts = session.contexts
-        self._gateway, self._on_closed = gateway, on_closed
-        self._connection: Connection | None = None
+        self._gateway = gateway
+        self._connection: Connection | None = connection
         self._speeches: dict[str, ContextSpeech] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._account = SessionAccount(gateway.metrics, session.session_id)
@@ -87,14 +85,8 @@ class LiveSession:
 
     # ---- the socket's side ---------------------------------------------------------------------------------------
 
-    def attach(self, connection: Connection) -> None:
-        """Send to this socket from now on; a socket that was attached before is closed."""
-        if self._connection is not None:
-            self._connection.supersede()
-        self._connection = connection
-
     def resume(self, message: messages.Resume, connection: Connection) -> None:
-        """Continue with a client that has reconnected on another socket.
+        """Continue with a client that has reconnected on another socket; the former one is closed.
 
         Raises:
             SessionNotFound: the session is closed.
@@ -102,7 +94,9 @@ class LiveSession:
         with _Containment(self._collapse):
             self.session.resume(message, time.monotonic())
         self._gateway.metrics.resumed.inc()
-        self.attach(connection)
+        if self._connection is not None:
+            self._connection.supersede()
+        self._connection = connection
         self.advance()
 
     def receive(self, message: messages.ClientMessage) -> None:
@@ -316,4 +310,4 @@ class LiveSession:
             self._stop(context_id)
         if self._connection is None:
             self._account.abandoned()
-        self._on_closed(self)
+        self._gateway.sessions.closed(self)

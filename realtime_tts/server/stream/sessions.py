@@ -36,8 +36,8 @@ class Sessions(dict[str, LiveSession]):
             if slot.go_away is not None:
                 slot.go_away()
 
-    def open(self, slot: Slot, habits: Habits) -> LiveSession:
-        """Return a new session that is not attached to a socket yet.
+    def open(self, slot: Slot, habits: Habits, connection: Connection) -> LiveSession:
+        """Return a new session for a socket.
 
         Raises:
             Draining: the server is shutting down.
@@ -64,7 +64,7 @@ class Sessions(dict[str, LiveSession]):
             charge=functools.partial(admission.charge, client),
             now=time.monotonic(),
         )
-        live = self[session.session_id] = LiveSession(session, self._gateway, client, self._closed)
+        live = self[session.session_id] = LiveSession(session, self._gateway, client, connection)
         admission.slots.owners.add(live)
         self._gateway.metrics.sessions_total.inc()
         self._gateway.metrics.sessions.set(len(self))
@@ -93,7 +93,8 @@ class Sessions(dict[str, LiveSession]):
         """Return the time in seconds after which a socket without messages and without speech is closed."""
         return max(self._config.timeouts.idle_timeout_s, habits.min_idle_s)
 
-    def _closed(self, live: LiveSession) -> None:
+    def closed(self, live: LiveSession) -> None:
+        """Forget a session that is closed."""
         self.pop(live.session.session_id, None)
         self._gateway.admission.slots.owners.discard(live)
         self._gateway.metrics.sessions.set(len(self))

@@ -189,8 +189,7 @@ class Connection:
 
     def _session(self) -> LiveSession:
         if self._live is None:
-            self._live = self._gateway.sessions.open(self._slot, self._dialect.habits)
-            self._live.attach(self)
+            self._live = self._gateway.sessions.open(self._slot, self._dialect.habits, self)
         return self._live
 
     def _resume(self, message: messages.Resume) -> None:

@@ -40,11 +40,11 @@ async def test_the_socket_is_woken_for_packets_that_may_leave_and_not_for_those_
     monkeypatch.setattr("realtime_tts.server.stream.live_session.time", clock)
     session = Session("s", session_config(model="m"), resolve=resolve, make_planner=lambda _: FakePlanner(), now=now)
     admission = SimpleNamespace(charge_added=lambda *_: None)
-    gateway = cast("Any", SimpleNamespace(metrics=Metrics(), admission=admission))
-    live = LiveSession(session, gateway, Client("t"), lambda ended: None)
-    monkeypatch.setattr(live, "_start", lambda event, at: None)  # only the test speaks
+    sessions = SimpleNamespace(closed=lambda live: None)
+    gateway = cast("Any", SimpleNamespace(metrics=Metrics(), admission=admission, sessions=sessions))
     sink = CountingSink()
-    live.attach(sink)
+    live = LiveSession(session, gateway, Client("t"), cast("Any", sink))
+    monkeypatch.setattr(live, "_start", lambda event, at: None)  # only the test speaks
     live.receive(Text("c", "A long story."))
     live.take_messages(10**9)
 
