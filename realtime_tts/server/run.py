@@ -47,14 +47,14 @@ class BoundedServer(uvicorn.Server):
         self._should_exit, self._woken = False, asyncio.Event()
         super().__init__(config)
         self.connected = asyncio.Event()
-        self._source, self._max_connections = source, max_connections
-        self._limiter: ConnectionLimiter | None = None
+        self._source = source
+        self._limiter = ConnectionLimiter(self._make_protocol, self.server_state.connections, max_connections)
         self.takes_connections = asyncio.Event()
         self.num_given = 0  # connections received from clients so far
 
     @property
     def num_open(self) -> int:
-        return self._limiter.num_taken if self._limiter is not None else 0
+        return self._limiter.num_taken
 
     @property
     def should_exit(self) -> bool:
@@ -72,18 +72,15 @@ class BoundedServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])  # uvicorn does not listen itself
-        self._limiter = ConnectionLimiter(self._make_protocol, self.server_state.connections, self._max_connections)
         self._source.start(self._admit)
         self.takes_connections.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._source.close()
-        if self._limiter is not None:
-            self._limiter.close()
+        self._limiter.close()
         await super().shutdown(sockets=[])
 
     def _admit(self, connection: socket.socket, received: bytes) -> None:
-        assert self._limiter is not None
         self.num_given += not received  # connections from another gateway were counted there
         self.connected.set()
         self._limiter.admit(connection, received)

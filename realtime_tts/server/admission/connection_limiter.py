@@ -61,7 +61,6 @@ class ConnectionLimiter:
     ) -> None:
         self._make_protocol = make_protocol
         self._connections, self._max_connections = connections, max_connections
-        self._loop = asyncio.get_running_loop()
         self._starting: dict[asyncio.Task[None], asyncio.Protocol] = {}  # not told of their transports yet
         self._refusals: set[asyncio.Task[None]] = set()
         self._throttle = Throttle()
@@ -73,7 +72,7 @@ class ConnectionLimiter:
             return
         connection.setblocking(False)
         protocol = self._make_protocol()
-        task = self._loop.create_task(self._connect(connection, protocol, received), name="accept")
+        task = asyncio.create_task(self._connect(connection, protocol, received), name="accept")
         self._starting[task] = protocol
         task.add_done_callback(self._starting.pop)
 
@@ -85,7 +84,7 @@ class ConnectionLimiter:
             connection.close()
             return
         connection.setblocking(False)
-        task = self._loop.create_task(_refuse(connection), name="refuse")
+        task = asyncio.create_task(_refuse(connection), name="refuse")
         self._refusals.add(task)
         task.add_done_callback(self._refusals.discard)
         task.add_done_callback(lambda _: connection.close())
@@ -101,7 +100,7 @@ class ConnectionLimiter:
 
     async def _connect(self, connection: socket.socket, protocol: asyncio.Protocol, received: bytes) -> None:
         try:
-            await self._loop.connect_accepted_socket(lambda: protocol, connection)
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, connection)
         except OSError:  # the peer has already disconnected
             connection.close()
         else:

@@ -107,7 +107,7 @@ class Host:
         self._adapters = dict(settings.engine.adapters)  # directories of the loaded adapters, by name
         self._directory: SocketDirectory
         self._address: Address
-        self._limiter: ConnectionLimiter
+        self._limiter = ConnectionLimiter(asyncio.Protocol, (), 0)
         self._acceptors: list[Acceptor] = []
         self._is_accepting = False
         self._is_stopping, self._ended = False, asyncio.Event()
@@ -129,7 +129,6 @@ class Host:
             InternalError: a part of the host failed, so it shut down.
         """
         self._address, listeners = bind(self._settings)
-        self._limiter = ConnectionLimiter(asyncio.Protocol, (), 0)
         self._acceptors = [Acceptor(listener) for listener in listeners]
         self._directory = SocketDirectory()
         self._settings = self._shared(self._settings)
