@@ -6,7 +6,7 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Callable, Coroutine
-from typing import TypeVar
+from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +28,13 @@ def watch(work: Coroutine[object, None, T], name: str, on_failed: Callable[[], N
     task = asyncio.get_running_loop().create_task(work, name=name)
     task.add_done_callback(ended)
     return task
+
+
+async def end_tasks(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks, and return when they have ended, however they do."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def stack_of(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from realtime_tts.audio.provenance import Provenance
 from realtime_tts.config import Settings
 from realtime_tts.contract import frames
 from realtime_tts.contract.speech_params import SpeechParams
-from realtime_tts.contract.watch import watch
+from realtime_tts.contract.watch import end_tasks, watch
 from realtime_tts.errors import DictionaryNotFound, EngineLost, ModelNotFound, RealtimeTTSError
 from realtime_tts.server.admission.admission import Admission
 from realtime_tts.server.admission.availability import Availability, GatewayState
@@ -147,8 +147,7 @@ class Gateway:
         self.availability.state = GatewayState.CLOSED
         self._close_owners()
         if self._start_task is not None:
-            self._start_task.cancel()
-            await asyncio.wait([self._start_task])
+            await end_tasks(self._start_task)
         await self._upkeep.stop()
         await self.engine.close()
         self.encoders.close()

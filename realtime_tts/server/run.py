@@ -15,7 +15,7 @@ from fastapi import FastAPI
 
 from realtime_tts.config import ServerConfig, Settings
 from realtime_tts.contract.threads import switch_quickly
-from realtime_tts.contract.watch import watch
+from realtime_tts.contract.watch import end_tasks, watch
 from realtime_tts.errors import ConfigError, InternalError
 from realtime_tts.server.admission.connection_limiter import (
     Acceptor,
@@ -168,8 +168,7 @@ async def serve_at(
         else:
             await server.serve()
     finally:
-        watcher.cancel()
-        await asyncio.wait([watcher])
+        await end_tasks(watcher)
         if server.started:
             await server.lifespan.shutdown()  # a forced exit skips it, and workers must end too
         await gateway.close()

@@ -8,7 +8,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from realtime_tts.contract.watch import watch
+from realtime_tts.contract.watch import end_tasks, watch
 from realtime_tts.errors import InternalError
 from realtime_tts.server.admission.lateness import IDLE_PROBE_EVERY_S, PROBE_EVERY_S, Pace
 from realtime_tts.server.admission.peers import Charge
@@ -50,10 +50,7 @@ class Upkeep:
         ]
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await end_tasks(*self._tasks)
 
     # ---- PeerListener --------------------------------------------------------------------------------------------
 

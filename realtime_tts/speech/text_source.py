@@ -9,6 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, I
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from realtime_tts.contract.watch import end_tasks
 from realtime_tts.speech.speaker import Speaker
 from realtime_tts.text.markup import checking
 from realtime_tts.text.planner import Planner, Planning, Segment
@@ -75,8 +76,7 @@ class TextSource:
     async def close(self) -> None:
         """Stop reading."""
         if self._pending is not None:
-            self._pending.cancel()
-            await asyncio.gather(self._pending, return_exceptions=True)
+            await end_tasks(self._pending)
         close = getattr(self._pieces, "aclose", None)
         if close is not None:
             await close()
@@ -155,8 +155,7 @@ async def speaking(speaker: Speaker, work: Coroutine[None, None, None]) -> Async
         yield
     finally:
         speaker.close()  # first: nothing more is generated from now on
-        feeder.cancel()
-        await asyncio.gather(feeder, return_exceptions=True)
+        await end_tasks(feeder)
 
 
 def _work(delta: str | None, planner: Planner, now: float) -> Iterator[Planning]:

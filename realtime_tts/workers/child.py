@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Coroutine, Mapping, Sequence
 
+from realtime_tts.contract.watch import end_tasks
 from realtime_tts.workers.watchdog import Watchdog
 
 Process = asyncio.subprocess.Process
@@ -47,9 +48,7 @@ async def until_one_ends(*parts: Coroutine[object, None, object]) -> None:
         for task in done:
             task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
 
 
 async def until_silent(watchdog: Watchdog) -> None:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from realtime_tts.contract import frames
-from realtime_tts.contract.watch import watch
+from realtime_tts.contract.watch import end_tasks, watch
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.workers.recovery import DeviceReport
 from realtime_tts.workers.socket_directory import clear_leftovers
@@ -113,8 +113,7 @@ class WorkerPool(Workers):
 
     async def stop(self) -> None:
         if self._replacing is not None:
-            self._replacing.cancel()
-            await asyncio.wait([self._replacing])
+            await end_tasks(self._replacing)
         for supervisor in list(self._announcements):
             self._cancel_announcement(supervisor)
         await asyncio.gather(*(supervisor.stop() for supervisor in self.supervisors))

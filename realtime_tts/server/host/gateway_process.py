@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import os
 
-from realtime_tts.contract.watch import watch
+from realtime_tts.contract.watch import end_tasks, watch
 from realtime_tts.server.app import create_app
 from realtime_tts.server.host.handover import ConnectionReceiver
 from realtime_tts.server.host.link import HostLink, receiver_path
@@ -45,10 +45,8 @@ async def run(control: int, directory: str) -> None:
     try:
         await serve_at(server, sources[1:], lambda server, _: link.serving(describe(server)))
     finally:
-        reporting.cancel()
         listening.remove_done_callback(_host_is_gone)
-        listening.cancel()
-        await asyncio.wait([reporting, listening])
+        await end_tasks(reporting, listening)
 
 
 async def _report(link: HostLink, server: GatewayServer) -> None:

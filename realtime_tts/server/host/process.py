@@ -23,7 +23,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from realtime_tts.config import Settings
 from realtime_tts.contract.cores import usable_cores
-from realtime_tts.contract.watch import watch
+from realtime_tts.contract.watch import end_tasks, watch
 from realtime_tts.errors import EngineStartError, InternalError, RealtimeTTSError, WireError
 from realtime_tts.server.admission.auth import Authenticator
 from realtime_tts.server.admission.connection_limiter import Acceptor, ConnectionLimiter
@@ -146,9 +146,7 @@ class Host:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-            for task in (*tasks, telling):
-                task.cancel()
-            await asyncio.wait([*tasks, telling])
+            await end_tasks(*tasks, telling)
             if self._telling is not None:
                 self._telling.cancel()
             for source in self._acceptors:
