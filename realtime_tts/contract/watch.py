@@ -1,8 +1,9 @@
-"""Supervision of long-lived tasks, so that none ends unnoticed."""
+"""Supervision of long-lived tasks, so that none ends unnoticed, and waits for what happens seldom."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import traceback
 from collections.abc import Callable, Coroutine
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_LOOK_EVERY_S = 0.02
 
 
 def watch(work: Coroutine[object, None, T], name: str, on_failed: Callable[[], None]) -> asyncio.Task[T]:
@@ -28,6 +30,14 @@ def watch(work: Coroutine[object, None, T], name: str, on_failed: Callable[[], N
     task = asyncio.get_running_loop().create_task(work, name=name)
     task.add_done_callback(ended)
     return task
+
+
+async def until(condition: Callable[[], bool], timeout_s: float | None = None) -> None:
+    """Return when a condition holds, which is looked at 50 times a second, or after `timeout_s`."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            while not condition():  # noqa: ASYNC110 - what is waited for is seldom, and has no event
+                await asyncio.sleep(_LOOK_EVERY_S)
 
 
 async def end_tasks(*tasks: asyncio.Future[Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import secrets
 import time
@@ -18,7 +17,7 @@ from realtime_tts.audio.provenance import Provenance
 from realtime_tts.config import Settings
 from realtime_tts.contract import frames
 from realtime_tts.contract.speech_params import SpeechParams
-from realtime_tts.contract.watch import end_tasks, watch
+from realtime_tts.contract.watch import end_tasks, until, watch
 from realtime_tts.errors import DictionaryNotFound, EngineLost, ModelNotFound, RealtimeTTSError
 from realtime_tts.server.admission.admission import Admission
 from realtime_tts.server.admission.availability import Availability, GatewayState
@@ -43,8 +42,6 @@ from realtime_tts.speech.records import Consents, Dictionaries, RecordStore
 from realtime_tts.speech.voice_store import open_store
 from realtime_tts.speech.voices import VoiceRegistry
 from realtime_tts.workers.client import EngineClient
-
-_LOOK_EVERY_S = 0.02  # for the end of running speech, while draining
 
 
 class Gateway:
@@ -131,10 +128,7 @@ class Gateway:
         self.sessions.close_pending()
         for owner in list(self.admission.slots.owners):
             owner.drain()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while self.admission.slots.owners:  # noqa: ASYNC110 - once in a gateway's life
-                    await asyncio.sleep(_LOOK_EVERY_S)
+        await until(lambda: not self.admission.slots.owners, timeout_s)
         self.sessions.close_pending()
         self._close_owners()
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import ServingPolicy
+from realtime_tts.contract.watch import until
 from realtime_tts.errors import (
     Draining,
     EngineLost,
@@ -35,7 +36,6 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["EngineClient", "RequestStream"]
 
-_LOOK_EVERY_S = 0.02
 MAX_BUFFERED_BYTES = 8 * 1024 * 1024  # unread PCM of one request
 
 
@@ -102,10 +102,7 @@ class EngineClient:
         `timeout_s`."""
         if self.is_unloaded:
             self.keeper.load()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    while self.is_unloaded:  # noqa: ASYNC110 - loading takes seconds
-                        await asyncio.sleep(_LOOK_EVERY_S)
+            await until(lambda: not self.is_unloaded, timeout_s)
 
     @property
     def num_ready(self) -> int:

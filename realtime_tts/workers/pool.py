@@ -7,13 +7,12 @@ while (`recovery`), unless there is no other worker.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 from collections.abc import Callable, Sequence
 
 from realtime_tts.contract import frames
-from realtime_tts.contract.watch import end_tasks, watch
+from realtime_tts.contract.watch import end_tasks, until, watch
 from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.workers.recovery import DeviceReport
 from realtime_tts.workers.socket_directory import clear_leftovers
@@ -85,7 +84,6 @@ class WorkerPool(Workers):
         super().__init__([spec.name for spec in specs])
         self._unload_after_s, self._used_s = unload_after_s, math.inf
         self._replacing: asyncio.Task[None] | None = None
-        self._has_counted = asyncio.Event()
         self.announced: set[Supervisor] = set()
         self._announcements: dict[Supervisor, asyncio.TimerHandle] = {}  # of ready workers that clients do not know yet
         self.supervisors = [Supervisor(spec, self) for spec in specs]
@@ -122,7 +120,6 @@ class WorkerPool(Workers):
         """Take a heartbeat, before it replaces the last one."""
         for field in COUNTED:
             self.totals[field] += getattr(stats, field) - getattr(supervisor.stats, field)
-        self._has_counted.set()
 
     def load(self) -> None:
         self._used_s = math.inf  # a model that is loaded again before the next `note_use` would be unloaded by that
@@ -160,15 +157,8 @@ class WorkerPool(Workers):
         logger.info("worker %s is being replaced", supervisor.spec.name)
         num_clients, num_starts = supervisor.stats.num_clients, supervisor.num_starts
         supervisor.leave()
-        await self._until(lambda: supervisor.num_starts > num_starts and supervisor in self.announced)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._until(lambda: supervisor.stats.num_clients >= num_clients), _CONNECT_S)
-
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition is true, which is evaluated after each heartbeat of a worker."""
-        while not condition():
-            self._has_counted.clear()
-            await self._has_counted.wait()
+        await until(lambda: supervisor.num_starts > num_starts and supervisor in self.announced)
+        await until(lambda: supervisor.stats.num_clients >= num_clients, _CONNECT_S)
 
     # ---- reports of the supervisors ---------------------------------------------------------------------------------
 
