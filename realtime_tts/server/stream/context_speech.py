@@ -45,17 +45,15 @@ class ContextSpeech:
         self._task: asyncio.Task[None] | None
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"speak {context_id}")
 
-    def close(self) -> asyncio.Task[None] | None:
-        """Stop sending to the session, and free the codec's memory at once, even if this object is still referenced.
-        Return the task that is ending, the first time."""
+    def close(self) -> None:
+        """Stop sending to the session, and free the codec's memory at once, even if this object is still referenced."""
         self.speaker.close()
         # A cancelled task holds its frames, and these hold us: memory would wait for a collection of garbage.
         task, self._task = self._task, None
         pipeline, self._pipeline = self._pipeline, None
         if task is not None and pipeline is not None:
             pipeline.cancel()
-            task.cancel()
-        return task
+            task.cancel()  # the loop refers to it until it has ended
 
     async def _run(self) -> None:
         try:

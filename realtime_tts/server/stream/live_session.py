@@ -62,7 +62,6 @@ class LiveSession:
         self._gateway = gateway
         self._connection: Connection | None = connection
         self._speeches: dict[str, ContextSpeech] = {}
-        self._ending: set[asyncio.Task[None]] = set()
         self._account = SessionAccount(gateway.metrics, session.session_id)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -282,11 +281,8 @@ class LiveSession:
         return speech
 
     def _stop(self, context_id: str) -> None:
-        speech = self._speeches.pop(context_id, None)
-        if speech is not None and (task := speech.close()) is not None:
-            # The loop holds tasks weakly; a reference is kept until the cancellation is complete.
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+        if (speech := self._speeches.pop(context_id, None)) is not None:
+            speech.close()
 
     def _arm_at(self, deadline: float | None) -> None:
         if self._timer is not None:
