@@ -63,7 +63,6 @@ class EngineClient:
         self.keeper.on_failed = self.worker_failed
         self.workers = [WorkerView(name) for name in self.keeper.names]
         self.adapters = AdapterLoads(self.workers)
-        self._links: set[asyncio.Task[None]] = set()
 
     # ---- life ----------------------------------------------------------------------------------------------------
 
@@ -85,11 +84,11 @@ class EngineClient:
         """Refuse new contexts and end the workers; running requests fail. Idempotent."""
         self._is_closing = True
         await self.keeper.stop()
+        links = [worker.link.task for worker in self.workers if worker.link is not None]
         for worker in self.workers:
             if worker.link is not None and not worker.link.is_ending:
                 self._unlink(worker)
-        if self._links:
-            await asyncio.wait(self._links)
+        await asyncio.gather(*links, return_exceptions=True)
 
     @property
     def is_unloaded(self) -> bool:
@@ -298,8 +297,6 @@ class EngineClient:
         self._unlink(worker)
         self._is_loading = self._is_loading or self.keeper.is_unloaded
         worker.link = WorkerLink(path, worker, self)
-        self._links.add(worker.link.task)
-        worker.link.task.add_done_callback(self._links.discard)
 
     def _unlink(self, worker: WorkerView) -> None:
         link, worker.link = worker.link, None
