@@ -25,8 +25,7 @@ class AdapterLoads:
         self.loaded: dict[str, frames.AdapterAdded] = {}
         self._workers = workers
         self._wanted: dict[str, frames.AddAdapter] = {}  # for every worker, future ones included
-        self._loading: set[str] = set()  # adapters whose callers wait for the answers
-        self._changed = asyncio.Event()  # wakes these callers
+        self._changed = asyncio.Event()  # wakes the callers that wait for answers
 
     async def load(self, message: frames.AddAdapter) -> frames.AdapterAdded:
         """Load an adapter on all ready workers and on all later ones. If cancelled, the load is undone.
@@ -39,7 +38,6 @@ class AdapterLoads:
         if name in self._wanted:
             raise AdapterExists(f"there is an adapter {name!r} already", field="name")
         self._wanted[name] = message
-        self._loading.add(name)
         for worker in self._workers:
             _send(worker, message)
         try:
@@ -48,8 +46,6 @@ class AdapterLoads:
         except asyncio.CancelledError:
             self.unload(name)
             raise
-        finally:
-            self._loading.discard(name)
         if self._wanted.get(name) is not message:
             raise AdapterNotFound("the adapter was unloaded while it was being loaded")
         answers = self._answers(name)
@@ -93,7 +89,7 @@ class AdapterLoads:
             return  # the adapter was unloaded meanwhile
         worker.adapters[message.name] = message
         self.changed()
-        if isinstance(message, frames.AdapterFailed) and message.name not in self._loading:
+        if isinstance(message, frames.AdapterFailed) and message.name in self.loaded:  # else its caller is told
             logger.error("worker %s could not load the adapter %s: %s", worker.name, message.name, message.message)
 
     def _answers(self, name: str) -> list[frames.AdapterAdded | frames.AdapterFailed | None]:
