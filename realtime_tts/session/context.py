@@ -98,7 +98,6 @@ class Context:
         lexicon = settings.params.get("lexicon", {})
         self._lexicon_bytes = sum(text_bytes(word) + text_bytes(said) for word, said in lexicon.items())
         self.text = ContextText(planner)
-        self._num_spoken = 0  # segments spoken to their end
         self._first_text_at: float | None = None
         self._flushes: deque[tuple[int, str | None]] = deque()  # number of segments before the flush, its id
         self._frozen: HeardSpeech | None = None
@@ -201,7 +200,7 @@ class Context:
         spoken; without room, complete segments are spoken before it. A draft is planned up to its first segment."""
         if self.draft_at is not None and self.engine.has_draft:
             return False
-        return not self.state.is_final and self.num_segments - self._num_spoken < MAX_UNSPOKEN
+        return not self.state.is_final and self.num_segments - self.sender.aligner.num_done < MAX_UNSPOKEN
 
     # ---- audio ---------------------------------------------------------------------------------------------------
 
@@ -209,8 +208,6 @@ class Context:
         self, segment_index: int, audio_ms: float, done: bool, reached: tuple[float, float] | None = None
     ) -> None:
         self.sender.aligner.progress(segment_index, audio_ms, done, reached)
-        if done:
-            self._num_spoken = max(self._num_spoken, segment_index + 1)
         self._settle_flushes()
 
     def complete_audio(self, report: SpeechReport = NO_REPORT) -> None:
@@ -248,7 +245,7 @@ class Context:
                 clock.acknowledge(message.played_ms, now)
                 stop_ms = min(message.played_ms, aligner.word_end_ms(clock.sent_ms))  # as far as a word needs it
             clock.hold(aligner.word_end_ms(stop_ms) if message.at == "word" else stop_ms, now)
-            if self.audio_complete or self._num_spoken == self.num_segments:
+            if self.audio_complete or aligner.num_done == self.num_segments:
                 self.sender.limit_hold()
             self._held_at = now
         return self._heard_at(clock.position_ms(now), math.inf)
