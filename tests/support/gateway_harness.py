@@ -126,7 +126,8 @@ class GatewayHarness:
         gateway = self.gateway
         return Usage(
             sessions=len(gateway.sessions),
-            connections=gateway.admission.num_connections,
+            connections=len(gateway.admission.slots.sockets)
+            + sum(live._connection is not None for live in gateway.sessions.values()),
             requests=gateway.engine.num_requests,
             engine_contexts=sum(stats.contexts for stats in gateway.engine.stats),
             unfinished_contexts=sum(len(live.session.contexts.sending()) for live in gateway.sessions.values()),

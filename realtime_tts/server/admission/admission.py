@@ -53,7 +53,6 @@ class Admission:
         self.lateness = Lateness(config.limits.max_late_ms / 1000)
         self.slots = Slots()
         self.client_came = asyncio.Event()
-        self.num_connections = 0  # open connections that were admitted, with or without a session
         self._config, self._engine, self._availability = config, engine, availability
         self._peers, self._metrics = peers, metrics
         self._quotas = Quotas(config.limits, self.authenticator.num_keys)
@@ -74,7 +73,7 @@ class Admission:
     @property
     def is_idle(self) -> bool:
         """True without a connection, a session or speech."""
-        return not (self.num_connections or self.slots.owners)
+        return not (self.slots.sockets or self.slots.owners)
 
     # ---- slots ---------------------------------------------------------------------------------------------------
 
@@ -96,12 +95,8 @@ class Admission:
         try:
             with self.noting_refusals(client):
                 await self._take(slot, replaces)
-            self.num_connections += 1
             self.client_came.set()
-            try:
-                yield slot
-            finally:
-                self.num_connections -= 1
+            yield slot
         finally:
             self.slots.sockets.discard(slot)
 
