@@ -105,10 +105,7 @@ class Admission:
             await self._availability.load()
         self._request_rate.note(slot.client.tenant, time.monotonic())
         if (refusal := self._refusal(slot.client)) is None:
-            if self._peers.decides_slots:
-                await self._peers.request_slot(slot, self._request(slot.client))
-            else:
-                slot.grant = grant(self._request(slot.client), self.slots.counts, self._quotas.max_sessions)
+            await self._peers.request_slot(slot, self._request(slot.client), self._decide)
         if slot.grant is Grant.FREE or self.slots.may_resume(slot):
             return
         if refusal is not None or not replaces or (lost := self.slots.longest_lost(slot)) is None:
@@ -125,12 +122,15 @@ class Admission:
         self._availability.check()
         if self._engine.is_unloaded:
             return  # its streams are unknown until it is loaded
-        counts = self.slots.counts + self._peers.others
-        found, refusal = grant(self._request(client), counts, self._quotas.max_sessions), self._refusal(client)
+        found, refusal = self._decide(self._request(client)), self._refusal(client)
         if found is not Grant.FREE or refusal is not None:
             self._request_rate.note(client.tenant, time.monotonic())  # others are counted when they request a slot
             with self.noting_refusals(client):
                 raise refusal or _refusal_of(found)
+
+    def _decide(self, request: SlotRequest) -> Grant:
+        """Return the answer to a request as far as it is known here: some milliseconds ago at the peers."""
+        return grant(request, self.slots.counts + self._peers.others, self._quotas.max_sessions)
 
     def _request(self, client: Client) -> SlotRequest:
         return SlotRequest(client.tenant, client.token, client.max_sessions, self._max_sessions)

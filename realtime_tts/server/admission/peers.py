@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from typing import Protocol
 
-from realtime_tts.server.admission.slots import Slot, SlotCounts, SlotRequest
+from realtime_tts.server.admission.slots import Grant, Slot, SlotCounts, SlotRequest
 
 _SESSION = re.compile(r"s(\d{1,4})_.+", re.DOTALL)
 
@@ -51,19 +52,18 @@ class Peers:
     Attributes:
         index: index of this gateway on its host.
         others: sum of the slots that all peers used some milliseconds ago.
-        decides_slots: slots are requested with `request_slot`, since the limits are those of several gateways.
     """
 
     index = 0
-    decides_slots = False
 
     def __init__(self) -> None:
         self.listener: PeerListener
         self.others = SlotCounts()
 
-    async def request_slot(self, slot: Slot, request: SlotRequest) -> None:
-        """Set the `grant` of a slot to the host's answer."""
-        raise AssertionError("a gateway without peers decides itself")
+    async def request_slot(self, slot: Slot, request: SlotRequest, decide: Callable[[SlotRequest], Grant]) -> None:
+        """Set the `grant` of a slot: to the host's answer, since the limits are those of all gateways. `decide`: makes
+        the answer of a gateway without peers."""
+        slot.grant = decide(request)
 
     def charge(self, charge: Charge) -> None:
         """Report a charge of this gateway to the peers."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from realtime_tts.errors import EngineLost
 from realtime_tts.server.admission.peers import Charge, Peers, owner_of
-from realtime_tts.server.admission.slots import Slot, SlotCounts, SlotRequest
+from realtime_tts.server.admission.slots import Grant, Slot, SlotCounts, SlotRequest
 from realtime_tts.server.host import messages
 from realtime_tts.server.host.handover import hand_over
 from realtime_tts.server.host.pause import pause
@@ -37,7 +37,6 @@ class HostLink(Workers, Peers):
         directory: directory of the host's sockets.
     """
 
-    decides_slots = True
     num_restarts = 0
     devices: Sequence[DeviceReport] = ()
 
@@ -84,7 +83,7 @@ class HostLink(Workers, Peers):
 
     # ---- Peers ----------------------------------------------------------------------------------------
 
-    async def request_slot(self, slot: Slot, request: SlotRequest) -> None:
+    async def request_slot(self, slot: Slot, request: SlotRequest, decide: Callable[[SlotRequest], Grant]) -> None:
         self._report()
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._slot_requests.append((slot, answered))
