@@ -40,8 +40,8 @@ from pipecat_turns import Sink
 from realtime_caller import RATE_HZ, SILENCE, serving, sound, until
 from realtime_server.server import Server
 
-SENTENCE = "The quick brown fox jumps over the lazy dog."
-LONG = " ".join([SENTENCE] * 8)
+SENTENCE = "The quick brown fox."
+LONG = " ".join([SENTENCE] * 16)
 PIECE = RATE_HZ // 10
 AGENTS_SDK = ROOT / "tests/clients/vendors"
 needs_agents_sdk = pytest.mark.skipif(

@@ -24,7 +24,7 @@ FLAGS = (
     "--use-fake-ui-for-media-stream",
     "--allow-loopback-in-peer-connection",
 )
-SENTENCE = "The quick brown fox jumps over the lazy dog."
+SENTENCE = "The quick brown fox."
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ from realtime_caller import SERVER_EVENT, serving, until
 from realtime_server.server import Server
 from webrtc_caller import RATE_HZ, Microphone
 
-SENTENCE = "The quick brown fox jumps over the lazy dog."
-LONG = " ".join([SENTENCE] * 8)
+SENTENCE = "The quick brown fox."
+LONG = " ".join([SENTENCE] * 16)
 SOUND = np.random.default_rng(1).normal(0, 6_000, RATE_HZ).clip(-32_768, 32_767).astype(np.int16)
 
 
