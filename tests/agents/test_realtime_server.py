@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import sys
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from realtime_caller import SILENCE, Caller, Parrot, calling, serving, sound, un
 from realtime_server.connection import Stages
 from realtime_server.core import MAX_ITEM_CHARS
 from realtime_server.history import MAX_ITEMS
-from realtime_server.models import ScriptedModel
+from realtime_server.models import End, Piece, ScriptedModel
 from realtime_server.server import MAX_MESSAGE_BYTES
 
 SENTENCE = "The quick brown fox."
@@ -119,18 +121,37 @@ async def test_without_truncate_an_interrupted_turn_keeps_what_was_played(fake_g
         assert 0 < len(kept) <= len(caller.transcript)
 
 
+class Talkative(ScriptedModel):
+    """Language model that writes sentences, at twice the speed of speech, until `enough` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+        self.enough = asyncio.Event()
+
+    async def write(self, messages: list[Any], options: dict[str, Any]) -> AsyncGenerator[Piece, None]:
+        while not self.enough.is_set():
+            sentence = f" {SENTENCE}" if self.text else SENTENCE
+            self.text += sentence
+            yield sentence
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.enough.wait(), 0.5)
+        yield End((0, 0))
+
+
 async def test_after_a_nod_the_speech_goes_on_and_loses_nothing(fake_gateway: str) -> None:
-    text = " ".join([SENTENCE] * 8)  # longer than any stall of the machine
-    async with serving(fake_gateway, f"say {text}") as (url, server), calling(url, server) as caller:
+    model = Talkative()  # its speech does not end before the nod, however slow the machine is
+    async with serving(fake_gateway, "Hello", model=model) as (url, server), calling(url, server) as caller:
         await caller.say(*[SILENCE] * 5, sound(800), *[SILENCE] * 8)
         await until(lambda: caller.audio)
         await caller.say(sound(200))
         await until(lambda: caller.own._held_ms is not None)
         await caller.say(*[SILENCE] * 3)
         await until(lambda: caller.own._held_ms is None)
+        model.enough.set()
         await caller.next("response.done")
         assert len(caller.all("input_audio_buffer.speech_started")) == 1
-        assert caller.transcript == text
+        assert caller.transcript == model.text
         audio_ms = len(caller.audio) / 48
         assert audio_ms == pytest.approx(caller.own.core._last[1].sent_ms)  # type: ignore[index]
 
