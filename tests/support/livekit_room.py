@@ -105,18 +105,17 @@ class Hearing:
 
     frames: list[npt.NDArray[np.int16]] = field(default_factory=list)
     came_at: list[float] = field(default_factory=list)  # time.time()
+    audible_at: list[float] = field(default_factory=list)  # of `came_at` those of audible frames
 
     def add(self, samples: npt.NDArray[np.int16]) -> None:
         self.frames.append(samples)
         self.came_at.append(time.time())
+        if float(np.sqrt(np.mean(np.square(samples.astype(np.float64))))) > AUDIBLE_RMS:
+            self.audible_at.append(self.came_at[-1])
 
     def audible(self, since: float = 0.0, until: float = float("inf")) -> list[float]:
         """Return the arrival times of audible frames."""
-        return [
-            at
-            for frame, at in zip(self.frames, self.came_at, strict=True)
-            if since <= at < until and float(np.sqrt(np.mean(np.square(frame.astype(np.float64))))) > AUDIBLE_RMS
-        ]
+        return [at for at in self.audible_at if since <= at < until]
 
     def samples(self, since: float = 0.0, until: float = float("inf")) -> npt.NDArray[np.int16]:
         heard = [frame for frame, at in zip(self.frames, self.came_at, strict=True) if since <= at < until]
