@@ -144,8 +144,7 @@ async def test_speech_of_the_caller_interrupts(livekit: LiveKitServer, worker: A
     async with calling(livekit, "barge-in") as caller:
         await caller.agent_is_here()
         asked_at = await ask(caller, STORY)
-        await caller.until_audible(asked_at)
-        await asyncio.sleep(1.0)
+        await caller.until_heard(asked_at, 0.8)
         noise = np.random.default_rng(1).normal(0, 4000, RATE_HZ).astype(np.int16)
         speaking = asyncio.create_task(caller.speak(np.concatenate([np.zeros(RATE_HZ // 5, np.int16), noise])))
         await worker.until("user", "barge-in", asked_at, state="speaking")
@@ -282,10 +281,9 @@ async def test_the_history_is_what_was_heard(
     ends_s = [word.end_ms / 1000 for word in words]
     async with calling(livekit, "history") as caller:
         await caller.agent_is_here()
-        for for_s in (0.7, 1.3, 2.2):
+        for duration_s in (0.6, 1.1, 1.8):
             asked_at = await ask(caller, STORY)
-            await caller.until_audible(asked_at)
-            await asyncio.sleep(for_s)
+            await caller.until_heard(asked_at, duration_s)
             await caller.type("/stop")
             interrupted = await steady_worker.until("interrupting", "history", asked_at, times=2)
             last = await caller.until_silent(asked_at)
@@ -320,7 +318,7 @@ async def test_fifty_turns_in_a_row_are_one_connection_that_neither_drifts_nor_g
             asked_at = await ask(caller, text)
             await caller.until_audible(asked_at)
             if turn % 2:
-                await asyncio.sleep(0.6)  # a word; of none the history would have nothing
+                await caller.until_heard(asked_at, 0.5)  # a word; of none the history would have nothing
                 await caller.type("/stop")
             said = await steady_worker.until("said", "fifty", asked_at, role="assistant")
             assert said["interrupted"] == bool(turn % 2)

@@ -162,6 +162,15 @@ class Caller:
 
         return await asyncio.wait_for(poll(), timeout_s)
 
+    async def until_heard(self, since: float, duration_s: float, timeout_s: float = 60.0) -> None:
+        """Wait until so much sound has arrived since a time, which takes longer where the speech is made slowly."""
+
+        async def poll() -> None:
+            while len(self.hearing.audible(since)) * FRAME_MS < duration_s * 1000:
+                await asyncio.sleep(0.02)
+
+        await asyncio.wait_for(poll(), timeout_s)
+
     async def until_silent(self, since: float, for_s: float = 0.6, timeout_s: float = 60.0) -> float:
         """When the last sound came, once there was none for so long; `since` if there was none at all."""
 
