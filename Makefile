@@ -53,7 +53,8 @@ test-search: $(VENV)/.dev ## Hypothesis tests with new random examples (`make te
 	$(SEARCH)
 
 test-agents: $(VENV)/.dev lint-agents ## plugins for LiveKit and Pipecat, in a separate environment
-	SERVER_PYTHON=$(abspath $(BIN)/python) $(AGENTS_VENV)/bin/python -m pytest tests/agents -m "not slow" $(ARGS)
+	SERVER_PYTHON=$(abspath $(BIN)/python) $(AGENTS_VENV)/bin/python -m pytest tests/agents -m "not slow" \
+	  --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 CLIENTS_READY := $(CLIENTS_VENV)/.clients $(OLDER_CLIENTS_VENV)/.clients $(VENDORS)/node_modules/.package-lock.json
 
