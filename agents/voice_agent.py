@@ -18,6 +18,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,12 @@ def parser() -> argparse.ArgumentParser:
         help="of an interrupted turn: the words that were heard, or what LiveKit's transcript had shown",
     )
     made.add_argument("--health-port", type=int, default=8081, help="where the worker says over HTTP that it is well")
-    made.add_argument("--load-threshold", type=float, default=0.7, help="of the machine, above which no room is taken")
+    made.add_argument(
+        "--load-threshold",
+        type=float,
+        default=0.7,
+        help="of the machine, above which no room is taken; from 1 on any is",
+    )
     made.add_argument("--journal", help="a file that gets a line of JSON for all that happens")
     return made
 
@@ -167,7 +173,18 @@ async def take_text(session: AgentSession[Journal], event: room_io.TextInputEven
         session.generate_reply(user_input=event.text)
 
 
-server = AgentServer(load_threshold=OPTIONS.load_threshold, port=OPTIONS.health_port)
+def load_function(threshold: float) -> Callable[[], float] | None:
+    """Return the function that measures the load that LiveKit is told; None: LiveKit's own.
+
+    A LiveKit server gives no room to a worker whose load is 1, whatever its threshold is. A worker that takes rooms at
+    any load therefore reports none.
+    """
+    return None if threshold < 1 else lambda: 0.0
+
+
+server = AgentServer(
+    load_fnc=load_function(OPTIONS.load_threshold), load_threshold=OPTIONS.load_threshold, port=OPTIONS.health_port
+)
 
 
 @server.rtc_session()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,6 +45,18 @@ def test_tokens_come_at_some_pace(pace: str, capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         voice_agent.parser().parse_args(["--tokens-per-second", pace])
     assert "--tokens-per-second" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("threshold", [1.0, 2.0, math.inf])
+def test_a_worker_that_takes_rooms_at_any_load_reports_none(threshold: float) -> None:
+    """Tests of rooms use one: on a busy machine the load is 1, at which LiveKit gives a room to no worker."""
+    measure = voice_agent.load_function(threshold)
+    assert measure is not None
+    assert measure() == 0.0
+
+
+def test_a_worker_with_a_threshold_reports_the_load_that_livekit_measures() -> None:
+    assert voice_agent.load_function(0.7) is None
 
 
 @pytest.mark.parametrize(("text", "is_answered"), [("Hello", True), ("/stop", False), ("x" * 4001, False)])
