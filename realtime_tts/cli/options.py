@@ -99,8 +99,9 @@ def _param_type(param: SpeechParam) -> object:
     return ranges[param.type](param.minimum, param.maximum) if param.type in ranges else str
 
 
-# An option for each speech parameter; that of a mapping takes the path of a file.
-speech_options = with_options(*(_param_option(*item) for item in SPEECH_PARAMS.items()))
+def speech_options(command: Command) -> Command:
+    """Add an option for each speech parameter; that of a mapping takes the path of a file."""
+    return with_options(*(_param_option(*item) for item in SPEECH_PARAMS.items()))(command)
 
 
 def voices_of_model(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
