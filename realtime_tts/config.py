@@ -259,6 +259,15 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
     return cls(**fields)
 
 
+def flatten(config: Any) -> dict[str, Any]:
+    """Return all values of an instance by name; `build` makes an equal instance of them."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        values |= flatten(value) if dataclasses.is_dataclass(value) else {field.name: value}
+    return values
+
+
 def _classes(cls: type[Any], path: str) -> Iterator[tuple[str, type[Any]]]:
     for name, hint in typing.get_type_hints(cls).items():
         if dataclasses.is_dataclass(hint):

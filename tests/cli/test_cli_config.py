@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from some_settings import flatten
 
 from realtime_tts.config import (
     AccessConfig,
@@ -17,6 +16,7 @@ from realtime_tts.config import (
     TimeoutsConfig,
     VoicesConfig,
     build,
+    flatten,
     settings_table,
 )
 from realtime_tts.config_loader import load_settings

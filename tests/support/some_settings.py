@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from realtime_tts.config import Settings, build, settings_table
+from realtime_tts.config import Settings, build, flatten, settings_table
 from realtime_tts.config_loader import load_settings
-
-
-def flatten(config: Any) -> dict[str, Any]:
-    """All values of an instance of settings by name; `build` makes an equal instance of them."""
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        values |= flatten(value) if dataclasses.is_dataclass(value) else {field.name: value}
-    return values
 
 
 def make_settings(values: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Settings:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from prometheus_client.multiprocess import mark_process_dead
 
-from realtime_tts.config import Settings
+from realtime_tts.config import Settings, build, flatten
 from realtime_tts.contract.cores import usable_cores
 from realtime_tts.contract.watch import end_tasks, watch
 from realtime_tts.errors import EngineStartError, InternalError, RealtimeTTSError, WireError
@@ -182,17 +182,16 @@ class Host:
         """Return the settings for the gateways: shared files instead of per-process state, and the cores divided."""
         path = self._directory.path
         os.mkdir(os.path.join(path, "figures"))
-        server, access, voices = settings.server, settings.server.access, settings.server.voices
-        if not access.token_secret_file:
+        values = flatten(settings)
+        if not values["token_secret_file"]:
             secret = os.path.join(path, "token-secret")
             with open(secret, "w", encoding="ascii") as file:
                 file.write(secrets.token_urlsafe(48))
-            access = dataclasses.replace(access, token_secret_file=secret)
-        if voices.voices_dir == "none":
-            voices = dataclasses.replace(voices, voices_dir=os.path.join(path, "voices"))
-        num_threads = max(1, min(8, usable_cores() // server.gateways))
-        server = dataclasses.replace(server, access=access, voices=voices, encoder_threads=num_threads)
-        return dataclasses.replace(settings, server=server)
+            values["token_secret_file"] = secret
+        if values["voices_dir"] == "none":
+            values["voices_dir"] = os.path.join(path, "voices")
+        values["encoder_threads"] = max(1, min(8, usable_cores() // values["gateways"]))
+        return build(Settings, values)
 
     # ---- gateways ------------------------------------------------------------------------------------------------
 
