@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from realtime_tts.text.characters import replace_surrogates
 from realtime_tts.text.lexicon import Lexicon
 from realtime_tts.text.marks import SOUND, Break, Decoded, Piece, Substitute, Tag
-from realtime_tts.text.markup import MarkupReader
+from realtime_tts.text.markup import MarkupReader, PositionMap
 from realtime_tts.text.normalizer import Normalizer, Reading
 from realtime_tts.text.opening import OpenText
 from realtime_tts.text.pauses import EMPTY_SPEECH_MS, MAX_SENTENCE_SILENCE_MS, MAX_SILENCE_MS
-from realtime_tts.text.positions import PositionMap
 from realtime_tts.text.segmenter import MAX_CHARS, Segmenter, SegmenterConfig, TextSegment
 from realtime_tts.text.skipped import SKIPPED, SkippedText
 from realtime_tts.text.splitting import split_spoken
