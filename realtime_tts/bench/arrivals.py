@@ -22,7 +22,7 @@ class Arrival:
 
 # Time before the window, and from the ramp's end to it; both are shorter for shorter turns. Every stream that begins in
 # the ramp first needs a lead: where 600 streams began within 4.5 s on an H200, steps took 24 ms instead of 15 until 6 s
-# later.
+# after the ramp.
 _RAMP_S, _SETTLE_S = 8.0, 8.0
 _BARGE_IN = (0.2, 0.9)  # position of a barge-in, as a share of the turn
 

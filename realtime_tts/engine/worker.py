@@ -140,7 +140,7 @@ class Worker:
                     continue
                 if self.engine.is_idle and (self.engine.is_draining or self._may_leave):
                     break
-                self._heap.keep(time.monotonic())  # takes tens of milliseconds in a large process
+                self._heap.keep(time.monotonic())  # not between two steps, which it would delay
                 idle_s = self.engine.idle_s()
                 self._wake.wait(GIVE_BACK_EVERY_S if idle_s is None else min(idle_s, GIVE_BACK_EVERY_S))
         except BaseException as error:

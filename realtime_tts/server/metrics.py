@@ -38,7 +38,7 @@ _ENGINE_GAUGES = {
     "free_slots": "Streams that there is still room for",
     "opening_bytes": "Memory of openings and drafts",
     "rss_bytes": "Resident memory of the workers",
-    "kept_bytes": "Anonymous memory that the workers hold between two steps; 0: unknown",
+    "kept_bytes": "Anonymous memory that the workers hold when no step is due; 0: unknown",
 }
 _FAULTS = {
     ("end_cut", "mended"): "ends_cut",

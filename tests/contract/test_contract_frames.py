@@ -36,6 +36,14 @@ def test_audio_may_go_out_under_another_id(message: frames.Audio) -> None:
     )
 
 
+def test_a_prefix_is_put_in_front_of_the_ids_of_requests_and_contexts_alone() -> None:
+    generate, audio, stats = frames.Generate("r", "c", "Hi."), frames.Audio("r", 0), frames.Stats(num_steps=3)
+    voice = frames.EncodeVoice("v", 16_000)
+    data = b"".join(map(frames.encode, (generate, audio, stats, voice)))
+    named = dataclasses.replace(generate, request_id="7/r", context_id="7/c")
+    assert frames.Decoder("7/").feed(data) == [named, frames.Audio("7/r", 0), stats, voice]
+
+
 def test_each_message_comes_with_its_last_byte() -> None:
     decoder, ends = frames.Decoder(), []
     for place in range(len(DATA)):
