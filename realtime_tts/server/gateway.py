@@ -75,7 +75,7 @@ class Gateway:
         self.availability = Availability(engine)
         self.admission = Admission(settings.server, engine, self.availability, self.peers, self.metrics)
         self.sessions = Sessions(self)
-        self.peers.listener = self._upkeep = Upkeep(self)
+        self._upkeep = Upkeep(self)
         self.started = asyncio.Event()  # or has failed to start
         self.has_failed = False  # a required part has ended
         self.on_failed: Callable[[], None] = lambda: None

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from realtime_tts.contract.watch import end_tasks, watch
 from realtime_tts.errors import InternalError
 from realtime_tts.server.admission.lateness import IDLE_PROBE_EVERY_S, PROBE_EVERY_S, Pace
-from realtime_tts.server.admission.peers import Charge
 from realtime_tts.server.host.heap import keep_heap_small
 from realtime_tts.server.host.pause import pause
 from realtime_tts.server.logs import log_crash, log_event
@@ -23,13 +22,10 @@ _FOLLOW_EVERY_S = 2.0
 
 
 class Upkeep:
-    """Tasks of one gateway, and receiver of the changes of its peers. The gateway fails if a task ends with an
-    exception."""
+    """Tasks of one gateway, which fails if a task ends with an exception."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway, self._admission, self._adapters = gateway, gateway.admission, gateway.adapters
-        self._voices_changed = asyncio.Event()
-        self._adapter_changes: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -41,8 +37,9 @@ class Upkeep:
 
     async def follow(self) -> None:
         """Load the adapters that peers have loaded so far, and follow all later changes of adapters and voices."""
-        while not self._adapter_changes.empty():
-            await self._adapters.follow(*self._adapter_changes.get_nowait())
+        changes = self._gateway.peers.adapter_changes
+        while not changes.empty():
+            await self._adapters.follow(*changes.get_nowait())
         self._tasks += [
             watch(self._follow_adapters(), "follow adapters", self._gateway.fail),
             watch(self.follow_voices(), "follow voices", self._gateway.fail),
@@ -51,17 +48,6 @@ class Upkeep:
 
     async def stop(self) -> None:
         await end_tasks(*self._tasks)
-
-    # ---- PeerListener --------------------------------------------------------------------------------------------
-
-    def charged(self, charge: Charge) -> None:
-        self._admission.charged(charge)
-
-    def voices_changed(self) -> None:
-        self._voices_changed.set()
-
-    def adapter_changed(self, name: str, directory: str) -> None:
-        self._adapter_changes.put_nowait((name, directory))
 
     # ---- tasks ---------------------------------------------------------------------------------------------------
 
@@ -84,11 +70,11 @@ class Upkeep:
 
     async def follow_voices(self) -> None:
         """Apply changes that other processes make in the voices directory, and remove expired temporary voices."""
-        is_readable = True
+        is_readable, stale = True, self._gateway.peers.voices_stale
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._voices_changed.wait(), _FOLLOW_EVERY_S)
-            self._voices_changed.clear()
+                await asyncio.wait_for(stale.wait(), _FOLLOW_EVERY_S)
+            stale.clear()
             try:
                 await self._gateway.voices.refresh()
                 in_use = {voice for owner in self._admission.slots.owners for voice in owner.voices}
@@ -110,4 +96,4 @@ class Upkeep:
 
     async def _follow_adapters(self) -> None:
         while True:
-            await self._adapters.follow(*await self._adapter_changes.get())
+            await self._adapters.follow(*await self._gateway.peers.adapter_changes.get())

@@ -55,6 +55,7 @@ class Admission:
         self.client_came = asyncio.Event()
         self._config, self._engine, self._availability = config, engine, availability
         self._peers, self._metrics = peers, metrics
+        peers.on_charged = self._charged_by_peer
         self._quotas = Quotas(config.limits, self.authenticator.num_keys)
         self._request_rate, self._refusal_delay, self._throttle = RequestRate(), RefusalDelay(), Throttle()
 
@@ -209,8 +210,7 @@ class Admission:
         if self._quotas.is_limited(client):
             self._peers.charge(Charge(client.tenant, client.token, client.max_chars_per_minute, num_chars))
 
-    def charged(self, charge: Charge) -> None:
-        """Add the characters that a client has used at another gateway."""
+    def _charged_by_peer(self, charge: Charge) -> None:
         client = Client(charge.tenant, charge.token, max_chars_per_minute=charge.max_chars_per_minute)
         self._quotas.charge_anyway(client, charge.num_chars, time.monotonic())
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import re
 from collections.abc import Callable
-from typing import Protocol
 
 from realtime_tts.server.admission.slots import Grant, Slot, SlotCounts, SlotRequest
 
@@ -33,32 +33,25 @@ class Charge:
     num_chars: int
 
 
-class PeerListener(Protocol):
-    """Receiver of the changes that peers make."""
-
-    def charged(self, charge: Charge) -> None:
-        """A peer has charged characters."""
-
-    def voices_changed(self) -> None:
-        """A peer has changed the voices directory."""
-
-    def adapter_changed(self, name: str, directory: str) -> None:
-        """A peer has loaded an adapter from a directory or, with "", unloaded it, and this gateway not since."""
-
-
 class Peers:
     """Null object for a gateway without peers.
 
     Attributes:
         index: index of this gateway on its host.
         others: sum of the slots that all peers used some milliseconds ago.
+        on_charged: called with characters that a peer has charged.
+        voices_stale: set when a peer has changed the voices directory; the task that waits for it clears it.
+        adapter_changes: name and directory of each adapter that a peer has loaded or, with "", unloaded, and this
+            gateway not since.
     """
 
     index = 0
 
     def __init__(self) -> None:
-        self.listener: PeerListener
         self.others = SlotCounts()
+        self.on_charged: Callable[[Charge], None] = lambda charge: None
+        self.voices_stale = asyncio.Event()
+        self.adapter_changes: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
 
     async def request_slot(self, slot: Slot, request: SlotRequest, decide: Callable[[SlotRequest], Grant]) -> None:
         """Set the `grant` of a slot: to the host's answer, since the limits are those of all gateways. `decide`: makes

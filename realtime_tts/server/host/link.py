@@ -160,7 +160,7 @@ class HostLink(Workers, Peers):
             self.devices, self.others = message.devices, message.counts
             self.is_unloaded = message.is_unloaded
             for charge in message.charges:
-                self.listener.charged(charge)
+                self.on_charged(charge)
         elif isinstance(message, messages.SlotAnswer):
             slot, answered = self._slot_requests.popleft()
             slot.grant = message.grant
@@ -168,7 +168,7 @@ class HostLink(Workers, Peers):
             if not answered.done():  # else the connection has ended
                 answered.set_result(None)
         elif isinstance(message, messages.VoicesChanged):
-            self.listener.voices_changed()
+            self.voices_stale.set()
         elif isinstance(message, messages.AdapterChanged):
             self._adapter_changed(message)
 
@@ -181,7 +181,7 @@ class HostLink(Workers, Peers):
         if message.index == self.index:
             self._untold_adapters[message.name] -= 1
         elif not self._untold_adapters[message.name]:
-            self.listener.adapter_changed(message.name, message.directory)
+            self.adapter_changes.put_nowait((message.name, message.directory))
 
     def _send(self, message: messages.Message) -> None:
         if not self._writer.transport.is_closing():
