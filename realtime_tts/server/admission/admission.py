@@ -195,24 +195,21 @@ class Admission:
 
     def charge(self, client: Client, num_chars: int) -> RealtimeTTSError | None:
         """Charge characters here and at the other gateways, or return the error that refuses them."""
-        too_many = self._quotas.charge_text(client, num_chars, time.monotonic())
+        too_many = self._quotas.refusal(client, time.monotonic(), num_chars)
         if too_many is None:
-            self._charge_at_peers(client, num_chars)
+            self.charge_added(client, num_chars)
         return too_many
 
     def charge_added(self, client: Client, num_chars: int) -> None:
-        """Charge the characters that lexicons have added to an accepted text."""
+        """Charge characters of an accepted text, and those that lexicons have added to it."""
         if num_chars:
-            self._quotas.charge_anyway(client, num_chars, time.monotonic())
-            self._charge_at_peers(client, num_chars)
-
-    def _charge_at_peers(self, client: Client, num_chars: int) -> None:
-        if self._quotas.is_limited(client):
-            self._peers.charge(Charge(client.tenant, client.token, client.max_chars_per_minute, num_chars))
+            self._quotas.charge(client, num_chars, time.monotonic())
+            if self._quotas.is_limited(client):
+                self._peers.charge(Charge(client.tenant, client.token, client.max_chars_per_minute, num_chars))
 
     def _charged_by_peer(self, charge: Charge) -> None:
         client = Client(charge.tenant, charge.token, max_chars_per_minute=charge.max_chars_per_minute)
-        self._quotas.charge_anyway(client, charge.num_chars, time.monotonic())
+        self._quotas.charge(client, charge.num_chars, time.monotonic())
 
     # ---- refusals ------------------------------------------------------------------------------------------------
 

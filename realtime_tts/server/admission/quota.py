@@ -53,13 +53,7 @@ class Quotas:
             return None
         return RateLimited("more characters than this key or token may have in a minute", retry_after_s=wait_s)
 
-    def charge_text(self, client: Client, num_chars: int, now: float) -> RateLimited | None:
-        """Charge characters, or return the error that refuses them."""
-        if (refusal := self.refusal(client, now, num_chars)) is None:
-            self.charge_anyway(client, num_chars, now)
-        return refusal
-
-    def charge_anyway(self, client: Client, num_chars: int, now: float) -> None:
+    def charge(self, client: Client, num_chars: int, now: float) -> None:
         """Charge characters that were accepted before, here or at a peer."""
         for budget in self._budgets_of(client, now):
             budget.take(num_chars, now)

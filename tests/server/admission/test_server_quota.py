@@ -26,6 +26,13 @@ def quotas(num_keys: int = 3, fair_from: float = 0.75, **limits: int) -> Quotas:
     return Quotas(config, num_keys)
 
 
+def charge(quota: Quotas, client: Client, num_chars: int, now: float) -> RateLimited | None:
+    """Charge characters, or return the error that refuses them."""
+    if (refusal := quota.refusal(client, now, num_chars)) is None:
+        quota.charge(client, num_chars, now)
+    return refusal
+
+
 def text(num_chars: int) -> Text:
     return Text("c", "x" * num_chars)
 
@@ -154,14 +161,14 @@ def test_a_message_passes_after_the_wait_that_was_given() -> None:
 def test_text_is_charged_to_the_key_and_to_the_token() -> None:
     quota = quotas(chars=1000)
     page, other = Client("a", "t", max_chars_per_minute=100), Client("a", "u", max_chars_per_minute=100)
-    assert quota.charge_text(page, 100, 0.0) is None
-    refusal = quota.charge_text(page, 60, 0.0)
+    assert charge(quota, page, 100, 0.0) is None
+    refusal = charge(quota, page, 60, 0.0)
     assert isinstance(refusal, RateLimited)
     assert (refusal.code, refusal.retryable, refusal.retry_after_s) == ("rate_limited", True, pytest.approx(36))
-    assert quota.charge_text(other, 100, 0.0) is None
-    assert quota.charge_text(A, 800, 0.0) is None
-    assert quota.charge_text(A, 1, 0.0) is not None, "the key's own"
-    assert quota.charge_text(B, 1000, 0.0) is None, "another key's"
+    assert charge(quota, other, 100, 0.0) is None
+    assert charge(quota, A, 800, 0.0) is None
+    assert charge(quota, A, 1, 0.0) is not None, "the key's own"
+    assert charge(quota, B, 1000, 0.0) is None, "another key's"
     assert quota.refusal(other, 0.0) is not None
     assert quota.refusal(B, 60.0) is None
 
@@ -170,5 +177,5 @@ def test_tokens_that_came_and_went_are_forgotten() -> None:
     quota = quotas()
     for number in range(10_000):
         now = number * 0.1
-        assert quota.charge_text(Client("a", f"t{number}", max_chars_per_minute=10), 10, now) is None
+        assert charge(quota, Client("a", f"t{number}", max_chars_per_minute=10), 10, now) is None
     assert len(quota._budgets) <= 2 * 600 + 64
