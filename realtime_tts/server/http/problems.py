@@ -1,6 +1,6 @@
 """HTTP error responses: ``{"code", "message", "retryable"}`` with the matching status, for every failure.
 
-A router of another service's dialect selects its own error shape with `answers_in`.
+A router of another service's dialect selects its own error shape: see `vendors/router.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TypeAlias
 
-from fastapi import FastAPI, Request, WebSocket, params
+from fastapi import FastAPI, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -28,7 +28,7 @@ RETRY_AFTER_S = 1
 # Returns status and JSON body of an error, from the error and the request's id; a dialect's shape is pure.
 ProblemShape: TypeAlias = Callable[[RealtimeTTSError, str], tuple[int, Mapping[str, object]]]
 ProblemHeaders: TypeAlias = Callable[[RealtimeTTSError, str], Mapping[str, str]]
-_SHAPE = "realtime_tts.problem_shape"  # in a request's scope
+SHAPE = "realtime_tts.problem_shape"  # in a request's scope
 REQUEST_ID = "realtime_tts.request_id"  # in a request's scope
 
 
@@ -56,7 +56,7 @@ def problem_response(error: RealtimeTTSError, scope: Scope) -> JSONResponse:
 
 
 def _rendered(error: RealtimeTTSError, scope: Scope, headers: Mapping[str, str] | None) -> JSONResponse:
-    shape, more = scope.get(_SHAPE, (native_problem, None))
+    shape, more = scope.get(SHAPE, (native_problem, None))
     status, content = shape(error, request_id(scope))
     return JSONResponse(content, status, {**(headers or {}), **(more(error, request_id(scope)) if more else {})})
 
@@ -74,15 +74,6 @@ async def until_gone(receive: Receive) -> None:
         pass
 
 
-def answers_in(shape: ProblemShape, headers: ProblemHeaders | None = None) -> params.Depends:
-    """Return a router's first dependency, which selects this shape for all later errors of a request or handshake."""
-
-    async def choose(connection: HTTPConnection) -> None:
-        connection.scope[_SHAPE] = shape, headers
-
-    return params.Depends(choose)
-
-
 def error_code(status: int) -> str:
     """Return the code of an HTTP status without an error class of its own, e.g. ``request_timeout`` for 408."""
     return HTTPStatus(status).phrase.lower().replace(" ", "_")
@@ -91,21 +82,17 @@ def error_code(status: int) -> str:
 def install_problem_handlers(app: FastAPI) -> None:
     """Install handlers that turn every failure of `app` into a typed error response."""
 
-    async def ours(connection: Request | WebSocket, error: Exception) -> JSONResponse:
-        assert isinstance(error, RealtimeTTSError)
+    @app.exception_handler(RealtimeTTSError)
+    async def ours(connection: Request | WebSocket, error: RealtimeTTSError) -> JSONResponse:
         await delay_answer(error, connection.receive)
         return problem_response(error, connection.scope)
 
-    async def http(connection: HTTPConnection, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
+    @app.exception_handler(HTTPException)
+    async def http(connection: HTTPConnection, error: HTTPException) -> JSONResponse:
         named = RealtimeTTSError(str(error.detail))
         named.code, named.http_status = error_code(error.status_code), error.status_code
         return _rendered(named, connection.scope, error.headers)
 
-    async def malformed(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
         return problem_response(invalid(InvalidRequest, error.errors()[0], skipped=1), request.scope)
-
-    app.add_exception_handler(RealtimeTTSError, ours)
-    app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(RequestValidationError, malformed)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
+from starlette.requests import HTTPConnection
 
 from realtime_tts.dialects.base import KeyPlaces
-from realtime_tts.server.http.problems import ProblemHeaders, ProblemShape, answers_in
+from realtime_tts.server.http.problems import SHAPE, ProblemHeaders, ProblemShape
 
 
 class DialectRouter(APIRouter):
@@ -16,5 +17,8 @@ class DialectRouter(APIRouter):
     """
 
     def __init__(self, shape: ProblemShape, keys: KeyPlaces, headers: ProblemHeaders | None = None) -> None:
-        super().__init__(dependencies=[answers_in(shape, headers)])
+        async def choose(connection: HTTPConnection) -> None:
+            connection.scope[SHAPE] = shape, headers
+
+        super().__init__(dependencies=[Depends(choose)])  # the first one, so that later errors have the shape
         self.keys = keys
