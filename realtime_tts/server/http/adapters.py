@@ -22,11 +22,11 @@ async def list_adapters(gateway: AnyGateway) -> schemas.AdapterList:
 @adapters.post(
     "",
     summary="Load an adapter",
-    description="Load the adapter in the directory of this name in the server's `adapters_dir` on every worker.",
     status_code=HTTPStatus.CREATED,
     openapi_extra=takes(schemas.AdapterName),
 )
 async def load_adapter(request: Request, gateway: AnyGateway, client: Owner) -> schemas.Adapter:
+    """Load the adapter in the directory of this name in the server's `adapters_dir` on every worker."""
     wanted = await read_body(request, schemas.AdapterName)
     await gateway.availability.load()
     loaded = await gateway.adapters.load_by_name(wanted.name)
@@ -34,13 +34,9 @@ async def load_adapter(request: Request, gateway: AnyGateway, client: Owner) -> 
     return _described(loaded)
 
 
-@adapters.delete(
-    "/{name}",
-    summary="Unload an adapter",
-    description="Speech that is running with it ends with `adapter_not_found`.",
-    status_code=HTTPStatus.NO_CONTENT,
-)
+@adapters.delete("/{name}", summary="Unload an adapter", status_code=HTTPStatus.NO_CONTENT)
 async def unload_adapter(gateway: AnyGateway, name: str, client: Owner) -> None:
+    """Speech that is running with it ends with `adapter_not_found`."""
     await gateway.adapters.unload_by_name(name)
     log_event("adapter_unloaded", adapter=name, key=client.tenant or None)
 

@@ -46,14 +46,14 @@ voices = APIRouter(prefix="/v1/voices", tags=["voices"], dependencies=NEEDS_KEY,
 @voices.post(
     "",
     summary="Create a voice from recordings or a description",
-    description="`reference`: speech of the voice to imitate. `prompt` with `prompt_text`: speech to continue from. Or "
-    "`instructions`: a description, for models that design voices. 2 to 60 s of one speaker, any usual file format. "
-    "With `ttl_s` instead of a `name`: a temporary voice, which is not listed and expires after this time without use.",
     status_code=HTTPStatus.CREATED,
     response_model_exclude_unset=True,
     openapi_extra=_FORM.documented(),
 )
 async def create_voice(request: Request, gateway: AnyGateway, client: Owner) -> schemas.NewVoice:
+    """`reference`: speech of the voice to imitate. `prompt` with `prompt_text`: speech to continue from. Or
+    `instructions`: a description, for models that design voices. 2 to 60 s of one speaker, any usual file format. With
+    `ttl_s` instead of a `name`: a temporary voice, which is not listed and expires after this time without use."""
     gateway.availability.check()
     async with upload_place(request, gateway.voice_making, client.tenant):
         form = await _FORM.read(request)
@@ -81,12 +81,10 @@ async def change_voice(request: Request, voice_id: str, gateway: AnyGateway, cli
 
 
 @voices.delete(
-    "/{voice_id}",
-    summary="Delete a voice with its recordings and previews",
-    description="Speech that is running with it ends with `voice_not_found`.",
-    status_code=HTTPStatus.NO_CONTENT,
+    "/{voice_id}", summary="Delete a voice with its recordings and previews", status_code=HTTPStatus.NO_CONTENT
 )
 async def delete_voice(voice_id: str, gateway: AnyGateway, client: Owner) -> None:
+    """Speech that is running with it ends with `voice_not_found`."""
     await gateway.voices.delete(voice_id, client.tenant)
 
 
