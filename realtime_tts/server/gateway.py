@@ -6,7 +6,7 @@ import asyncio
 import functools
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -23,13 +23,13 @@ from realtime_tts.server.admission.admission import Admission
 from realtime_tts.server.admission.availability import Availability, GatewayState
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.peers import Peers
-from realtime_tts.server.host.heap import settle_heap
+from realtime_tts.server.host.heap import keep_heap_small, settle_heap
 from realtime_tts.server.host.prefetch import prefetch
 from realtime_tts.server.http.catalogue import Catalogue
 from realtime_tts.server.logs import log_event
 from realtime_tts.server.metrics import Metrics
 from realtime_tts.server.stream.sessions import Sessions
-from realtime_tts.server.upkeep import Upkeep
+from realtime_tts.server.upkeep import follow_adapters, follow_voices, probe_lateness, watch_use
 from realtime_tts.server.voices.limits import VoiceMaking
 from realtime_tts.server.voices.previews import Previews
 from realtime_tts.session.connection import GOING_AWAY
@@ -75,12 +75,11 @@ class Gateway:
         self.availability = Availability(engine)
         self.admission = Admission(settings.server, engine, self.availability, self.peers, self.metrics)
         self.sessions = Sessions(self)
-        self._upkeep = Upkeep(self)
         self.started = asyncio.Event()  # or has failed to start
         self.has_failed = False  # a required part has ended
         self.on_failed: Callable[[], None] = lambda: None
         engine.on_failed = self.fail
-        self._start_task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []  # the gateway fails if one ends with an exception
         self._catalogue: Catalogue | None = None
 
     def start(self, routes: Sequence[BaseRoute] = ()) -> None:
@@ -89,8 +88,12 @@ class Gateway:
         Args:
             routes: those of the application, built before the server is ready.
         """
-        self._start_task = watch(self._start(routes), "start engine", self.fail)
-        self._upkeep.start()
+        self._watch(self._start(routes), "start engine")
+        self._watch(probe_lateness(self), "probe lateness")
+        self._watch(keep_heap_small(self.encoders.run), "keep heap small")
+
+    def _watch(self, work: Coroutine[object, None, None], name: str) -> None:
+        self._tasks.append(watch(work, name, self.fail))
 
     def fail(self) -> None:
         """Mark the gateway as unhealthy, since a required task has ended, and shut down unless that has begun."""
@@ -109,7 +112,11 @@ class Gateway:
                 kept = await asyncio.to_thread(self._store.ids)  # also of other models: another server may use them
                 await asyncio.to_thread(self.previews.drop_others, set(kept))
             await self.adapters.load_all(dict(self.settings.engine.adapters))
-            await self._upkeep.follow()
+            while not self.peers.adapter_changes.empty():  # those that peers have loaded so far
+                await self.adapters.follow(*self.peers.adapter_changes.get_nowait())
+            self._watch(follow_adapters(self), "follow adapters")
+            self._watch(follow_voices(self), "follow voices")
+            self._watch(watch_use(self), "watch use")
             self._catalogue = self._make_catalogue(self.engine.ready)
         except RealtimeTTSError as error:
             self.availability.start_error = error
@@ -140,9 +147,7 @@ class Gateway:
         """Close the engine, all sessions and all tasks. Idempotent."""
         self.availability.state = GatewayState.CLOSED
         self._close_owners()
-        if self._start_task is not None:
-            await end_tasks(self._start_task)
-        await self._upkeep.stop()
+        await end_tasks(*self._tasks)
         await self.engine.close()
         self.encoders.close()
         self._records.close()

@@ -19,6 +19,7 @@ from realtime_tts.config import ServerConfig, Settings, VoicesConfig
 from realtime_tts.errors import InternalError
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.stream.websocket import Connection
+from realtime_tts.server.upkeep import follow_voices
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.supervisor import WorkerSpec
 
@@ -107,7 +108,7 @@ async def test_voices_that_cannot_be_read_are_told_of_once_and_so_is_their_retur
     monkeypatch.setattr("realtime_tts.server.upkeep._FOLLOW_EVERY_S", 0)
     monkeypatch.setattr(gateway.voices, "refresh", refresh)
     with pytest.raises(asyncio.CancelledError):
-        await gateway._upkeep.follow_voices()
+        await follow_voices(gateway)
     told = [record.getMessage() for record in caplog.records if "voices_" in record.getMessage()]
     assert told == ["voices_unreadable", "voices_readable", "voices_unreadable"]
     assert CANARY not in caplog.text

@@ -14,7 +14,6 @@ from fastapi import FastAPI
 from some_settings import make_settings
 
 from realtime_tts.server import gateway as gateway_module
-from realtime_tts.server import upkeep
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.run import GatewayServer, serve
 from realtime_tts.workers.client import EngineClient
@@ -32,7 +31,7 @@ async def _keep_heap(run: object) -> None:
 
 # Garbage of all tests before would be collected each time, and none of it can be frozen: see `conftest.py`.
 gateway_module.settle_heap = lambda: None
-upkeep.keep_heap_small = _keep_heap
+gateway_module.keep_heap_small = _keep_heap
 
 
 @dataclasses.dataclass(frozen=True)
