@@ -238,13 +238,15 @@ class Setting:
         return "--" + self.name.replace("_", "-")
 
 
-def settings_table() -> Iterator[Setting]:
-    """Yield all settings in the order of their definition."""
-    for section, cls in _classes(Settings, ""):
-        hints = typing.get_type_hints(cls)
-        for field in dataclasses.fields(cls):
-            if field.metadata:
-                yield Setting(section, field.name, hints[field.name], field.default, **field.metadata)
+def settings_table(cls: type[Any] = Settings, section: str = "") -> Iterator[Setting]:
+    """Yield the settings of a class at any depth, in the order of their definition. `section`: its table of the
+    file."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from settings_table(hints[field.name], f"{section}.{field.name}".lstrip("."))
+        elif field.metadata:
+            yield Setting(section, field.name, hints[field.name], field.default, **field.metadata)
 
 
 def build(cls: type[T], values: Mapping[str, Any]) -> T:
@@ -266,11 +268,3 @@ def flatten(config: Any) -> dict[str, Any]:
         value = getattr(config, field.name)
         values |= flatten(value) if dataclasses.is_dataclass(value) else {field.name: value}
     return values
-
-
-def _classes(cls: type[Any], path: str) -> Iterator[tuple[str, type[Any]]]:
-    for name, hint in typing.get_type_hints(cls).items():
-        if dataclasses.is_dataclass(hint):
-            section = f"{path}.{name}" if path else name
-            yield section, typing.cast(type[Any], hint)
-            yield from _classes(typing.cast(type[Any], hint), section)
