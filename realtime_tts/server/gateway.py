@@ -99,7 +99,7 @@ class Gateway:
         """Mark the gateway as unhealthy, since a required task has ended, and shut down unless that has begun."""
         if not self.has_failed:
             self.has_failed = True
-            if not self.availability.is_ending:
+            if self.availability.state is not GatewayState.DRAINING:
                 self.on_failed()
 
     async def _start(self, routes: Sequence[BaseRoute]) -> None:
@@ -145,7 +145,7 @@ class Gateway:
 
     async def close(self) -> None:
         """Close the engine, all sessions and all tasks. Idempotent."""
-        self.availability.state = GatewayState.CLOSED
+        self.availability.state = GatewayState.DRAINING
         self._close_owners()
         await end_tasks(*self._tasks)
         await self.engine.close()

@@ -11,12 +11,11 @@ _LOAD_S = 9.0  # that clients wait for an unloaded model: many give up a handsha
 
 
 class GatewayState(enum.Enum):
-    """STARTING → RUNNING → DRAINING → CLOSED."""
+    """STARTING → RUNNING → DRAINING, until the end."""
 
     STARTING = "starting"
     RUNNING = "running"
     DRAINING = "draining"
-    CLOSED = "closed"
 
 
 class Availability:
@@ -27,15 +26,11 @@ class Availability:
         self.state = GatewayState.STARTING
         self.start_error: RealtimeTTSError | None = None
 
-    @property
-    def is_ending(self) -> bool:
-        return self.state in (GatewayState.DRAINING, GatewayState.CLOSED)
-
     def check(self) -> None:
         """Raises:
         Draining, EngineLost: speech cannot be made now.
         """
-        if self.is_ending:
+        if self.state is GatewayState.DRAINING:
             raise Draining("the server is shutting down")
         if self.state is not GatewayState.RUNNING:
             raise self.start_error or EngineLost("the model is still being loaded")
