@@ -76,7 +76,6 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._pending_pong = b""
         self._fragments = bytearray()  # of an incomplete fragmented message
         self._abort_timer: asyncio.TimerHandle | None = None
-        self._told_end = False
         self._runs_app = False
         self._is_ending = False  # shut down before the handshake had an answer
 
@@ -138,7 +137,6 @@ class StreamProtocol(WebSocketsSansIOProtocol):
                 _extensions(self.scope).pop(SOCKET_EXTENSION, None)
 
     def handle_close(self, event: Frame) -> None:
-        self._told_end = True
         super().handle_close(event)
         self.abort_later()
 
@@ -172,7 +170,6 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         close = self.conn.close_sent
         if close is not None and not self.close_sent:
             self.on_failing(close.code, close.reason)
-        self._told_end = True
         super().handle_parser_exception()
         self.abort_later()
 
@@ -229,9 +226,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self._abort_timer = self.loop.call_later(self.close_timeout_s, self.transport.abort)
 
     def _tell_end(self) -> None:
-        if not self._told_end:
-            self._told_end = True
-            self.queue.put_nowait({"type": "websocket.disconnect", "code": 1006, "reason": "connection lost"})
+        """Tell the application that the connection has ended. It reads the first message about it only."""
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": 1006, "reason": "connection lost"})
 
 
 def _extensions(scope: object) -> dict[str, object]:
