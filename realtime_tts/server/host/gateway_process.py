@@ -15,7 +15,7 @@ from realtime_tts.contract.watch import end_tasks, watch
 from realtime_tts.server.app import create_app
 from realtime_tts.server.host.handover import ConnectionReceiver
 from realtime_tts.server.host.link import HostLink, receiver_path
-from realtime_tts.server.host.messages import Report
+from realtime_tts.server.host.messages import Report, Serving
 from realtime_tts.server.logs import configure_logging
 from realtime_tts.server.metrics import count_as
 from realtime_tts.server.run import Address, GatewayServer, describe, serve_at
@@ -43,7 +43,7 @@ async def run(control: int, directory: str) -> None:
     server = GatewayServer(app, sources[0], Address(begin.url, begin.metrics_port))
     reporting = watch(_report(link, server), "report to host", server.stop)
     try:
-        await serve_at(server, sources[1:], lambda server, _: link.serving(describe(server)))
+        await serve_at(server, sources[1:], lambda server, _: link.send(Serving(describe(server))))
     finally:
         listening.remove_done_callback(_host_is_gone)
         await end_tasks(reporting, listening)

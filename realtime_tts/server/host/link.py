@@ -79,7 +79,7 @@ class HostLink(Workers, Peers):
 
     def load(self) -> None:
         if self.is_unloaded:
-            self._send(messages.LoadModel())
+            self.send(messages.LoadModel())
 
     # ---- Peers ----------------------------------------------------------------------------------------
 
@@ -87,18 +87,18 @@ class HostLink(Workers, Peers):
         self._report()
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._slot_requests.append((slot, answered))
-        self._send(request)
+        self.send(request)
         await answered
 
     def charge(self, charge: Charge) -> None:
         self._charges[charge.tenant, charge.token, charge.max_chars_per_minute] += charge.num_chars
 
     def voices_changed(self) -> None:
-        self._send(messages.VoicesChanged())
+        self.send(messages.VoicesChanged())
 
     def adapter_changed(self, name: str, directory: str) -> None:
         self._untold_adapters[name] += 1
-        self._send(messages.AdapterChanged(name, directory, self.index))
+        self.send(messages.AdapterChanged(name, directory, self.index))
 
     def give(self, session_id: str, connection: int, received: bytes) -> bool:
         owner = owner_of(session_id)
@@ -110,10 +110,6 @@ class HostLink(Workers, Peers):
             return False
 
     # ---- the conversation ----------------------------------------------------------------------------------------
-
-    def serving(self, rows: dict[str, str]) -> None:
-        """Tell the host that this gateway is ready for clients. `rows`: the rows to print at the start."""
-        self._send(messages.Serving(rows))
 
     async def listen(self) -> None:
         """Process the host's messages until the connection ends."""
@@ -144,7 +140,7 @@ class HostLink(Workers, Peers):
         if charges or told != self._told or now - self._told_at > SIGN_OF_LIFE_S:
             self._told, self._told_at = told, now
             news = [Charge(*owner, num_chars) for owner, num_chars in charges.items()]
-            self._send(dataclasses.replace(told, charges=news))
+            self.send(dataclasses.replace(told, charges=news))
 
     def _take(self, message: messages.Message) -> None:
         if isinstance(message, messages.WorkerReady):
@@ -183,6 +179,7 @@ class HostLink(Workers, Peers):
         elif not self._untold_adapters[message.name]:
             self.adapter_changes.put_nowait((message.name, message.directory))
 
-    def _send(self, message: messages.Message) -> None:
+    def send(self, message: messages.Message) -> None:
+        """Send a message to the host; dropped while the connection is closing."""
         if not self._writer.transport.is_closing():
             self._writer.write(messages.encode(message))
