@@ -33,6 +33,9 @@ _KILLED_S = 5.0  # longest wait for a killed process; exceeded only if the kerne
 class SocketDirectory:
     """Directory owned from now until `remove`: of one worker, or of a host and its gateways.
 
+    Attributes:
+        clients_path: path of the socket at which a worker takes clients.
+
     Raises:
         OSError: no directory can be made now.
     """
@@ -52,11 +55,7 @@ class SocketDirectory:
             path = os.path.join(head, tail.removeprefix("."))
             os.rename(self.path, path)  # after the lock: under this name a directory without one is a leftover
             self.path = path
-
-    @property
-    def clients_path(self) -> str:
-        """Path of the socket at which a worker takes clients."""
-        return os.path.join(self.path, _CLIENTS)
+        self.clients_path = os.path.join(self.path, _CLIENTS)
 
     def note_worker(self, *pids: int) -> None:
         """Store the process ids of children, for a later start to end them if this process is killed. Ignored on a full
