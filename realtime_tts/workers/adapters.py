@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from realtime_tts.contract import frames
+from realtime_tts.contract.watch import until
 from realtime_tts.errors import AdapterExists, AdapterNotFound, EngineLost, error_from_code
 from realtime_tts.workers.worker_view import WorkerView
 
@@ -25,7 +26,6 @@ class AdapterLoads:
         self.loaded: dict[str, frames.AdapterAdded] = {}
         self._workers = workers
         self._wanted: dict[str, frames.AddAdapter] = {}  # for every worker, future ones included
-        self._changed = asyncio.Event()  # wakes the callers that wait for answers
 
     async def load(self, message: frames.AddAdapter) -> frames.AdapterAdded:
         """Load an adapter on all ready workers and on all later ones. If cancelled, the load is undone.
@@ -41,8 +41,7 @@ class AdapterLoads:
         for worker in self._workers:
             _send(worker, message)
         try:
-            while self._wanted.get(name) is message and None in self._answers(name):
-                await self._changed.wait()
+            await until(lambda: self._wanted.get(name) is not message or None not in self._answers(name))
         except asyncio.CancelledError:
             self.unload(name)
             raise
@@ -66,7 +65,6 @@ class AdapterLoads:
             for worker in self._workers:
                 worker.adapters.pop(name, None)
                 worker.send(frames.RemoveAdapter(name, everywhere))
-            self.changed()
 
     def check(self, name: str) -> None:
         """Check that an adapter was requested. Raises AdapterNotFound: it was not."""
@@ -78,17 +76,11 @@ class AdapterLoads:
         for message in self._wanted.values():
             _send(worker, message)
 
-    def changed(self) -> None:
-        """Note that the answers of a worker have changed, or that it was lost and has none."""
-        self._changed.set()
-        self._changed.clear()
-
     def take(self, worker: WorkerView, message: frames.AdapterAdded | frames.AdapterFailed) -> None:
         """Process a worker's answer to a load."""
         if worker.adapters.get(message.name, message) is not None:
             return  # the adapter was unloaded meanwhile
         worker.adapters[message.name] = message
-        self.changed()
         if isinstance(message, frames.AdapterFailed) and message.name in self.loaded:  # else its caller is told
             logger.error("worker %s could not load the adapter %s: %s", worker.name, message.name, message.message)
 

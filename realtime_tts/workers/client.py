@@ -331,7 +331,6 @@ class EngineClient:
         self._draft_workers = {name: other for name, other in self._draft_workers.items() if other is not worker}
         for voice_id in list(worker.encodings):
             self._answer(worker, voice_id, lost)
-        self.adapters.changed()
 
     def _worker_ended(self, name: str, error: RealtimeTTSError | None) -> None:
         """Handle the end of a worker's process. Give up starting once every worker has ended and none has been

@@ -148,7 +148,6 @@ async def test_a_load_ends_when_every_worker_has_answered_or_gone() -> None:
     await asyncio.sleep(0)
     assert not task.done()
     one.workers["w2"].forget()
-    one.loads.changed()
     assert await task == ADDED
     assert (one.has("w1"), one.has("w2")) == (True, False)
 
