@@ -54,7 +54,7 @@ class EngineClient:
         self._openings: Sequence[frames.Opening] = ()  # as the voices
         self._context_workers: dict[str, WorkerView] = {}
         self._draft_workers: dict[str, WorkerView] = {}  # of contexts that have a draft and no request yet
-        self._started: asyncio.Future[None] | None = None
+        self._lost_by: RealtimeTTSError | None = None  # why the last worker that ended could not be started
         self._is_closing = False
         self._is_loading = False  # until the first worker after the model was unloaded has the adapters
         self.keeper: Workers = WorkerPool(workers) if isinstance(workers, Sequence) else workers
@@ -72,10 +72,11 @@ class EngineClient:
         Raises:
             EngineStartError, CheckpointError: every worker ended before it was ready.
         """
-        self._started = asyncio.get_running_loop().create_future()
         await self.keeper.start()
         try:
-            await self._started
+            await until(lambda: self.ready is not None or all(worker.was_lost for worker in self.workers))
+            if self.ready is None:
+                raise self._lost_by or EngineStartError("no engine worker became ready; see its log")
         except BaseException:
             await self.close()
             raise
@@ -318,8 +319,6 @@ class EngineClient:
             worker.send(opening)
         self.adapters.worker_ready(worker)
         self._is_loading = self._is_loading and worker.is_loading
-        if self._started is not None and not self._started.done():
-            self._started.set_result(None)
 
     def worker_lost(self, worker: WorkerView) -> None:
         """Note that the connection to a worker is gone or could not be made."""
@@ -333,14 +332,11 @@ class EngineClient:
             self._answer(worker, voice_id, lost)
 
     def _worker_ended(self, name: str, error: RealtimeTTSError | None) -> None:
-        """Handle the end of a worker's process. Give up starting once every worker has ended and none has been
-        ready."""
+        """Handle the end of a worker's process."""
         worker = self._named(name)
         if worker.link is not None:
             worker.link.finish()  # messages sent before still count
-        worker.was_lost, self._is_loading = True, False
-        if self._started is not None and not self._started.done() and all(other.was_lost for other in self.workers):
-            self._started.set_exception(error or EngineStartError("no engine worker became ready; see its log"))
+        worker.was_lost, self._is_loading, self._lost_by = True, False, error
 
     def worker_failed(self, name: str) -> None:
         """Treat a worker as lost for good: its keeper or its link has failed."""
