@@ -33,7 +33,7 @@ def load_settings(
     """
     table = {row.name: row for row in settings_table()}
     values: dict[str, Any] = {}
-    for source, name, raw in (*_from_toml(toml_text, table), *_from_env(env or {}, table), *_from_flags(flags or {})):
+    for source, name, raw in (*_from_toml(toml_text, table), *_from_env(env or {}), *_from_flags(flags or {})):
         if name not in table:
             raise ConfigError(f"{source} is not a setting{_suggestion(name, table)}", field=name)
         values[name] = _convert(table[name], raw, source)
@@ -49,7 +49,7 @@ def _from_flags(flags: Mapping[str, Any]) -> Iterator[_Entry]:
             yield "--" + name.replace("_", "-"), name, value
 
 
-def _from_env(env: Mapping[str, str], table: Mapping[str, Setting]) -> Iterator[_Entry]:
+def _from_env(env: Mapping[str, str]) -> Iterator[_Entry]:
     for key, value in env.items():
         name = key.removeprefix(ENV_PREFIX)
         if name != key and name not in OTHER_ENV_NAMES:

@@ -37,12 +37,9 @@ class Quotas:
         """Return the number of sessions that a key may have now. `taken`: slots by key."""
         limit = self._limits.max_sessions_per_tenant or num_places
         if sum(taken.values()) >= self._limits.fair_share_from * num_places:
-            limit = min(limit, self._share(tenant, taken, num_places))
+            num_present = len({key for key, count in taken.items() if count} | {tenant})
+            limit = min(limit, fair_share(num_places, min(num_present + 1, self._num_keys)))
         return limit
-
-    def _share(self, tenant: str, taken: Mapping[str, int], num_places: int) -> int:
-        num_present = len({key for key, count in taken.items() if count} | {tenant})
-        return fair_share(num_places, min(num_present + 1, self._num_keys))
 
     # ---- characters ----------------------------------------------------------------------------------------------
 
