@@ -51,7 +51,6 @@ class BoundedServer(uvicorn.Server):
         self.connected = asyncio.Event()
         self._source = source
         self._limiter = ConnectionLimiter(self._make_protocol, self.server_state.connections, max_connections)
-        self.takes_connections = asyncio.Event()
         self.num_given = 0  # connections received from clients so far
 
     @property
@@ -75,7 +74,6 @@ class BoundedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])  # uvicorn does not listen itself
         self._source.start(self._admit)
-        self.takes_connections.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._source.close()
@@ -163,13 +161,15 @@ async def serve_at(
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gateway = server.gateway
     gateway.on_failed = server.stop
+    sides = [_metrics_server(gateway, source) for source in side_sources]
     watcher = asyncio.create_task(_watch_start(gateway, server, on_ready), name="watch start")
+    serving_sides = [watch(side.serve(), "serve metrics", gateway.fail) for side in sides]
     try:
-        if side_sources:
-            await _serve_both(server, gateway, side_sources[0])
-        else:
-            await server.serve()
+        await server.serve()
     finally:
+        for side in sides:
+            side.should_exit = True
+        await asyncio.gather(*serving_sides, return_exceptions=True)
         await end_tasks(watcher)
         if server.started:
             await server.lifespan.shutdown()  # a forced exit skips it, and workers must end too
@@ -272,16 +272,10 @@ async def _watch_start(gateway: Gateway, server: GatewayServer, on_ready: Callab
         raise
 
 
-async def _serve_both(server: GatewayServer, gateway: Gateway, source: ConnectionSource) -> None:
-    side_config = server_config(create_metrics_app(gateway), gateway.settings.server)
-    side_config.lifespan, side_config.ws = "off", "none"
-    side = _SideServer(side_config, source, _METRICS_CONNECTIONS)
-    task = watch(side.serve(), "serve metrics", gateway.fail)
-    try:
-        await server.serve()
-    finally:
-        side.should_exit = True
-        await asyncio.wait([task])
+def _metrics_server(gateway: Gateway, source: ConnectionSource) -> _SideServer:
+    config = server_config(create_metrics_app(gateway), gateway.settings.server)
+    config.lifespan, config.ws = "off", "none"
+    return _SideServer(config, source, _METRICS_CONNECTIONS)
 
 
 def _bind(host: str, port: int, field: str) -> socket.socket:

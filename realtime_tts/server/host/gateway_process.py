@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import os
 
-from realtime_tts.contract.watch import end_tasks, watch
+from realtime_tts.contract.watch import end_tasks, until, watch
 from realtime_tts.server.app import create_app
 from realtime_tts.server.host.handover import ConnectionReceiver
 from realtime_tts.server.host.link import HostLink, receiver_path
@@ -50,7 +50,7 @@ async def run(control: int, directory: str) -> None:
 
 
 async def _report(link: HostLink, server: GatewayServer) -> None:
-    await server.takes_connections.wait()
+    await until(lambda: server.started)  # from then on it takes connections
     slots = server.gateway.admission.slots
     await link.report(lambda: Report(server.num_given, server.num_open, slots.counts), server.connected)
 
