@@ -19,7 +19,7 @@ from realtime_tts.server.admission.peers import Peers
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http import adapters, browser_tokens, routes
 from realtime_tts.server.http.docs_page import mount_docs
-from realtime_tts.server.http.middleware import Containment, InTurns, RequestIds
+from realtime_tts.server.http.middleware import Containment, InTurns
 from realtime_tts.server.http.problems import install_problem_handlers
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import cartesia, deepgram, elevenlabs, openai, platforms
@@ -71,7 +71,6 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
     app.state.gateway = gateway
     install_problem_handlers(app)
     app.add_middleware(Containment)
-    app.add_middleware(RequestIds)
     if origins := gateway.admission.authenticator.origins:
         # Browsers send a preflight before a key, and hide response headers that are not exposed. No cookies are used.
         app.add_middleware(

@@ -1,4 +1,4 @@
-"""ASGI middleware around every request and handshake: turns, request ids, and containment of crashes."""
+"""ASGI middleware around every request and handshake: turns, ids, and containment of crashes."""
 
 from __future__ import annotations
 
@@ -47,53 +47,38 @@ class InTurns:
             return ""
 
 
-class RequestIds:
-    """ASGI middleware: each response and each handshake carries ``x-request-id``, the client's own if it sent one."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
-        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
-        request_id = given if _REQUEST_ID.fullmatch(given) else str(uuid.uuid4())
-        scope[REQUEST_ID] = request_id
-
-        async def send_with_id(message: Message) -> None:
-            if message["type"] in _RESPONSE_STARTS:
-                MutableHeaders(scope=message)["x-request-id"] = request_id
-            await send(message)
-
-        await self._app(scope, receive, send_with_id)
-
-
 class Containment:
-    """ASGI middleware: an unexpected exception is logged once, without its message, and answered with 500.
+    """ASGI middleware: a request or handshake has an id, and an unexpected exception in it is answered with 500.
 
-    Starlette would raise it again for the server to log, with a message that may quote a user's input.
+    The id is the client's own ``x-request-id`` if it sent one; the response carries it. An exception is logged once,
+    without its message. Starlette would raise it again for the server to log, with a message that may quote a user's
+    input.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+        scope[REQUEST_ID] = request_id = given if _REQUEST_ID.fullmatch(given) else str(uuid.uuid4())
         begun = False
 
-        async def watched_send(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal begun
             begun = True
+            if message["type"] in _RESPONSE_STARTS:
+                MutableHeaders(scope=message)["x-request-id"] = request_id
             await send(message)
 
         try:
-            await self._app(scope, receive, watched_send)
+            await self._app(scope, receive, send_with_id)
         except (ClientDisconnect, ClientDisconnected, WebSocketDisconnect):
             pass  # the peer has disconnected, which is no error
         except Exception as error:
-            if scope["type"] == "lifespan":
-                raise
             log_crash("request_crashed", error)
             answer = problem_response(InternalError("the request failed on our side"), scope)
             if not begun:
-                await answer(scope, receive, send)
+                await answer(scope, receive, send_with_id)

@@ -33,7 +33,7 @@ REQUEST_ID = "realtime_tts.request_id"  # in a request's scope
 
 
 def request_id(scope: Scope) -> str:
-    """Return the id of the request that has this scope; "" at the port of the metrics, which has no ids."""
+    """Return the id of the request that has this scope; "" where it has none."""
     return str(scope.get(REQUEST_ID, ""))
 
 
