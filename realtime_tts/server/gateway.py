@@ -50,23 +50,26 @@ class Gateway:
     Args:
         engine: engine client that is not started yet; `start` starts it and `close` closes it.
         peers: the other gateways of the host.
+
+    Attributes:
+        store: where the added voices are kept; None if they are in memory only.
     """
 
     def __init__(self, settings: Settings, engine: EngineClient, peers: Peers | None = None) -> None:
         self.settings, self.engine = settings, engine
         self.peers = peers or Peers()
-        self._store = open_store(settings.server.voices.voices_dir, settings.server.voices.voice_consent)
-        self.voices = VoiceRegistry(engine, self._store)
+        self.store = open_store(settings.server.voices.voices_dir, settings.server.voices.voice_consent)
+        self.voices = VoiceRegistry(engine, self.store)
         self.voices.on_removed = self._voice_removed
         self.voices.on_stored = self.peers.voices_changed
         adapters_dir = settings.engine.adapters_dir
         self.adapters = AdapterRegistry(engine, Path(adapters_dir).expanduser() if adapters_dir else None)
         self.adapters.on_changed = self.peers.adapter_changed
-        self._records = self._store or RecordStore()
+        self._records = self.store or RecordStore()
         self.consents, self.dictionaries = Consents(self._records), Dictionaries(self._records)
         self.voice_making = VoiceMaking()
         self.preview_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by engine id of a voice
-        self.previews = Previews(None if self._store is None else self._store.directory / "previews")
+        self.previews = Previews(None if self.store is None else self.store.directory / "previews")
         speech = settings.server.speech
         self._lexicons = Lexicons(speech.lexicon, speech.tenant_lexicons)
         self._openings = read_openings(speech.openings) if speech.openings else []
@@ -108,8 +111,8 @@ class Gateway:
             await asyncio.gather(self.engine.start(), self.encoders.warm_up(), prefetch(routes))
             assert self.engine.ready is not None
             await self.voices.refresh()
-            if self._store is not None:
-                kept = await asyncio.to_thread(self._store.ids)  # also of other models: another server may use them
+            if self.store is not None:
+                kept = await asyncio.to_thread(self.store.ids)  # also of other models: another server may use them
                 await asyncio.to_thread(self.previews.drop_others, set(kept))
             await self.adapters.load_all(dict(self.settings.engine.adapters))
             while not self.peers.adapter_changes.empty():  # those that peers have loaded so far
@@ -202,16 +205,6 @@ class Gateway:
         if not self.settings.server.voices.provenance:
             return None
         return Provenance(f"realtime-tts {__version__}", self.catalogue.ready.model, voice_id)
-
-    @property
-    def voices_directory(self) -> Path | None:
-        """Directory of the added voices; None if they are kept in memory only."""
-        return None if self._store is None else self._store.directory
-
-    @property
-    def num_sessions(self) -> int:
-        """Number of sessions of the whole host."""
-        return len(self.sessions) + self.peers.others.sessions.total()
 
     def _make_catalogue(self, ready: frames.Ready) -> Catalogue:
         config = self.settings.server

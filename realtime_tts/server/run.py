@@ -50,12 +50,8 @@ class BoundedServer(uvicorn.Server):
         super().__init__(config)
         self.connected = asyncio.Event()
         self._source = source
-        self._limiter = ConnectionLimiter(self._make_protocol, self.server_state.connections, max_connections)
+        self.limiter = ConnectionLimiter(self._make_protocol, self.server_state.connections, max_connections)
         self.num_given = 0  # connections received from clients so far
-
-    @property
-    def num_open(self) -> int:
-        return self._limiter.num_taken
 
     @property
     def should_exit(self) -> bool:
@@ -77,13 +73,13 @@ class BoundedServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._source.close()
-        self._limiter.close()
+        self.limiter.close()
         await super().shutdown(sockets=[])
 
     def _admit(self, connection: socket.socket, received: bytes) -> None:
         self.num_given += not received  # connections from another gateway were counted there
         self.connected.set()
-        self._limiter.admit(connection, received)
+        self.limiter.admit(connection, received)
 
     def _make_protocol(self) -> asyncio.Protocol:
         make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
@@ -250,14 +246,14 @@ def describe(server: GatewayServer) -> dict[str, str]:
 
 def _about_added(gateway: Gateway) -> str:
     number = len(gateway.voices.all_added())
-    if (directory := gateway.voices_directory) is None:
+    if gateway.store is None:
         return f"{number}, which end with the server"
     shared = (
         " (all servers of this user share it: --voices-dir)"
         if gateway.settings.server.voices.voices_dir == "auto"
         else ""
     )
-    return f"{number}, kept in {directory}{shared}"
+    return f"{number}, kept in {gateway.store.directory}{shared}"
 
 
 async def _watch_start(gateway: Gateway, server: GatewayServer, on_ready: Callable[[GatewayServer, str], None]) -> None:

@@ -85,6 +85,8 @@ class Authenticator:
     """Checks the credentials and the origin of a request.
 
     Attributes:
+        required: whether requests need a key.
+        num_keys: number of active keys.
         origins: other origins whose pages may connect, as browsers write them.
 
     Raises (at construction):
@@ -94,6 +96,7 @@ class Authenticator:
     def __init__(self, config: ServerConfig) -> None:
         self._hashes = load_hashes(config.access)
         self._key_ids = frozenset(map(_key_id, self._hashes))
+        self.required, self.num_keys = bool(self._hashes), len(self._key_ids)
         self.tokens = Tokens(load_secret(config.access.token_secret_file))
         self._places = KeyPlaces(queries=("api_key",))
         self._metrics_are_local = is_loopback(config.metrics_host)
@@ -108,14 +111,6 @@ class Authenticator:
     def read_keys_in(self, places: KeyPlaces) -> None:
         """Read keys in more places, those of a dialect's clients."""
         self._places += places
-
-    @property
-    def required(self) -> bool:
-        return bool(self._hashes)
-
-    @property
-    def num_keys(self) -> int:
-        return len(self._key_ids)
 
     def authenticate(self, headers: Mapping[str, str], query: Mapping[str, str]) -> Client:
         """Return the client that a request's key or token identifies; an empty `Client` if no keys are configured.

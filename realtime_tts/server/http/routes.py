@@ -222,7 +222,7 @@ async def readyz(gateway: AnyGateway) -> Readiness:
             schemas.Device(worker=each.worker, device=each.device, state=each.state.value, losses=each.losses)
             for each in gateway.engine.keeper.devices
         ],
-        sessions=gateway.num_sessions,
+        sessions=len(gateway.sessions) + gateway.peers.others.sessions.total(),
         late_ms=round(1000 * gateway.admission.lateness.typical_s, 1),
     )
 

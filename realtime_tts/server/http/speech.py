@@ -68,6 +68,7 @@ class HttpSpeech:
         settings = _resolve(gateway, client, request)
         self.voice = settings.voice  # by its name
         self._settings = dataclasses.replace(settings, voice=gateway.voices.engine_id(settings.voice, client.tenant))
+        self.voices = (self._settings.voice,)
         self.outcome: str | None = None
         self._begun_s = time.monotonic()
         self._ttfa_ms: float | None = None
@@ -85,10 +86,6 @@ class HttpSpeech:
     @property
     def num_speaking(self) -> int:
         return max(1, self._speaker.num_streams) if self.outcome is None else 0
-
-    @property
-    def voices(self) -> tuple[str]:
-        return (self._settings.voice,)
 
     def drain(self) -> None:
         """Do nothing: the text is complete, so the speech ends by itself."""

@@ -234,7 +234,7 @@ async def test_a_first_message_without_the_key_is_told_so_and_nothing_is_spoken(
         with pytest.raises(ConnectionClosedError):
             await socket.recv()
     assert (told["error"], told["code"], socket.close_code) == ("invalid_api_key", 1008, 1008)
-    assert keyed.gateway.num_sessions == 0
+    assert not keyed.gateway.sessions
 
 
 async def test_a_socket_without_a_key_is_not_kept(make_gateway: Callable[..., GatewayHarness]) -> None:
