@@ -150,15 +150,15 @@ class Admission:
     # ---- speech --------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def speech(self, client: Client, num_chars: int, owner: SlotOwner) -> AsyncIterator[None]:
+    async def speech(self, owner: SlotOwner, num_chars: int) -> AsyncIterator[None]:
         """Hold a slot for speech over plain HTTP, which counts as a session with one context; charge its characters.
 
         Raises:
             Draining, EngineLost, Overloaded, TooManySessions, RateLimited
         """
-        async with self.slot(client) as slot:
-            if (too_many := self.charge(client, num_chars)) is not None:
-                with self.noting_refusals(client):
+        async with self.slot(owner.client) as slot:
+            if (too_many := self.charge(owner.client, num_chars)) is not None:
+                with self.noting_refusals(owner.client):
                     raise too_many
             self.lateness.begin()
             self.slots.owners.add(owner)
@@ -187,7 +187,7 @@ class Admission:
     def _load(self) -> SpeechLoad:
         speaking = Counter(self._peers.others.speaking)
         for owner in self.slots.owners:
-            speaking[owner.tenant] += owner.num_speaking
+            speaking[owner.client.tenant] += owner.num_speaking
         is_late, asked = not self.lateness.may_begin, self._request_rate.counts(time.monotonic())
         return SpeechLoad(speaking, self._engine.num_streams, is_late, asked)
 

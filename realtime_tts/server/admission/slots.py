@@ -20,11 +20,8 @@ class SlotOwner(Protocol):
     """Owner of a slot: a session, or speech over plain HTTP."""
 
     @property
-    def tenant(self) -> str: ...
-
-    @property
-    def token(self) -> str:
-        """Id of the token that it was opened with; "" for an API key."""
+    def client(self) -> Client:
+        """The client that it was opened for."""
 
     @property
     def num_speaking(self) -> int:
@@ -81,10 +78,10 @@ class SlotCounts:
 
     def add_owner(self, owner: SlotOwner) -> None:
         """Count a session, or speech over plain HTTP."""
-        self.sessions[owner.tenant] += 1
-        self.speaking[owner.tenant] += owner.num_speaking
-        if owner.token:
-            self.tokens[owner.token] += 1
+        self.sessions[owner.client.tenant] += 1
+        self.speaking[owner.client.tenant] += owner.num_speaking
+        if owner.client.token:
+            self.tokens[owner.client.token] += 1
 
 
 class Grant(enum.StrEnum):
@@ -175,7 +172,7 @@ class Slots:
     def longest_lost(self, slot: Slot) -> SlotOwner | None:
         """Return the lost session of this gateway whose slot a new session takes."""
         by_token, client = slot.grant is Grant.TOKEN_FULL, slot.client
-        lost = [owner for owner in self.owners if owner.tenant == client.tenant and owner.lost_at is not None]
-        lost = [owner for owner in lost if owner.token == client.token or not by_token]
+        lost = [owner for owner in self.owners if owner.client.tenant == client.tenant and owner.lost_at is not None]
+        lost = [owner for owner in lost if owner.client.token == client.token or not by_token]
         lost = [owner for owner in lost if all(other.resumed is not owner for other in self.sockets)]
         return min(lost, key=lambda owner: owner.lost_at or 0.0, default=None)

@@ -63,7 +63,7 @@ class HttpSpeech:
     lost_at = None
 
     def __init__(self, gateway: Gateway, client: Client, request: SpeechRequest) -> None:
-        self.tenant, self.token, self.request, self._client = client.tenant, client.token, request, client
+        self.client, self.request = client, request
         self._gateway = gateway
         settings = _resolve(gateway, client, request)
         self.voice = settings.voice  # by its name
@@ -77,9 +77,9 @@ class HttpSpeech:
         self._aligner = WordAligner(settings.params["speed"])
         self._added_chars = 0  # by lexicons
         self._error: RealtimeTTSError | None = None
-        self._planner = gateway.catalogue.defaults.make_planner(self._settings, self.tenant, fill_empty=True)
+        self._planner = gateway.catalogue.defaults.make_planner(self._settings, client.tenant, fill_empty=True)
         context_id = "h_" + secrets.token_urlsafe(9)
-        self._speaker = Speaker(gateway.engine, context_id, self._settings, tenant=self.tenant)
+        self._speaker = Speaker(gateway.engine, context_id, self._settings, tenant=client.tenant)
 
     # ---- as the owner of a slot -----------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class HttpSpeech:
         """
         self._added_chars += segment.added_chars
         check_added(self._added_chars, self._gateway.settings.server.limits.max_text_chars)
-        self._gateway.admission.charge_added(self._client, segment.added_chars)
+        self._gateway.admission.charge_added(self.client, segment.added_chars)
 
     async def _encoded(self, encode: Callable[[], bytes]) -> bytes:
         # Resampling costs less than a change to a thread and back.

@@ -34,7 +34,7 @@ class SpeechResponse(StreamingResponse):
     """
 
     def __init__(self, gateway: Gateway, client: Client, request: SpeechRequest) -> None:
-        self._gateway, self._client, self._rendering = gateway, client, request.rendering
+        self._gateway, self._rendering = gateway, request.rendering
         self._speech = HttpSpeech(gateway, client, request)
         voice = self._speech.voice
         self._notices = [*_substitutions(gateway, client, request, voice), *request.notices]
@@ -49,7 +49,7 @@ class SpeechResponse(StreamingResponse):
         speech, admission = self._speech, self._gateway.admission
         socket: RequestProtocol = scope["extensions"][SOCKET_EXTENSION]
         async with contextlib.AsyncExitStack() as slot:
-            await slot.enter_async_context(admission.speech(self._client, len(speech.request.text), speech))
+            await slot.enter_async_context(admission.speech(speech, len(speech.request.text)))
             try:
                 with socket.streaming(speech.listens, _UNREAD_S):
                     await until_one_ends(self._answer(send, socket, slot), until_gone(receive))

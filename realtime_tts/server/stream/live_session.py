@@ -57,7 +57,7 @@ class LiveSession:
     """
 
     def __init__(self, session: Session, gateway: Gateway, client: Client, connection: Connection) -> None:
-        self.session, self.tenant, self.token, self._client = session, client.tenant, client.token, client
+        self.session, self.client = session, client
         self._contexts = session.contexts
         self._gateway = gateway
         self._connection: Connection | None = connection
@@ -242,7 +242,7 @@ class LiveSession:
 
     def _perform(self, event: messages.SessionEvent, now: float) -> None:
         if isinstance(event, messages.StartSpeech | messages.ExtendSpeech):
-            self._gateway.admission.charge_added(self._client, event.segment.added_chars)
+            self._gateway.admission.charge_added(self.client, event.segment.added_chars)
         if isinstance(event, messages.StartSpeech | messages.DraftSpeech):
             self._start(event, now)
         elif isinstance(event, messages.StopSpeech):
@@ -271,10 +271,10 @@ class LiveSession:
 
     def _open_speech(self, event: messages.StartSpeech | messages.DraftSpeech) -> ContextSpeech:
         """Open the speech of a context. Raises VoiceNotFound if the voice was removed since the context was opened."""
-        voice = self._gateway.voices.engine_id(event.settings.voice, self.tenant)
+        voice = self._gateway.voices.engine_id(event.settings.voice, self.client.tenant)
         settings = dataclasses.replace(event.settings, voice=voice)
         engine_context_id = f"{self.session.session_id}.{event.context_number}"
-        speaker = Speaker(self._gateway.engine, engine_context_id, settings, tenant=self.tenant)
+        speaker = Speaker(self._gateway.engine, engine_context_id, settings, tenant=self.client.tenant)
         speech = self._speeches[event.context_id] = ContextSpeech(
             event.context_id, speaker, self._gateway.encoders, settings.audio, self
         )

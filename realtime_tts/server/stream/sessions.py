@@ -75,7 +75,7 @@ class Sessions(dict[str, LiveSession]):
     def find(self, session_id: str, client: Client) -> LiveSession | None:
         """Return a session of the client's key; None if this gateway has none with this id."""
         live = self.get(session_id)
-        return live if live is not None and live.tenant == client.tenant else None
+        return live if live is not None and live.client.tenant == client.tenant else None
 
     def resume(self, slot: Slot, message: Resume, connection: Connection) -> LiveSession:
         """Attach a lost session to its client's new connection; the session keeps its own slot.

@@ -139,7 +139,7 @@ async def _sample(gateway: Gateway, client: Client, voice: str, language: str) -
     audio = StreamFormat("raw", "pcm_s16le", rate_hz)
     request = SpeechRequest(text, audio, voice, params=SpeechParams(seed=0, language=language))
     speech, pcm = HttpSpeech(gateway, client, request), bytearray()
-    async with gateway.admission.speech(client, len(text), speech), contextlib.aclosing(speech.chunks()) as chunks:
+    async with gateway.admission.speech(speech, len(text)), contextlib.aclosing(speech.chunks()) as chunks:
         try:
             async for chunk in chunks:
                 pcm += chunk.data
