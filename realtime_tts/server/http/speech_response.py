@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
+from typing import Annotated
 
-from fastapi import Request
+from fastapi import Depends, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -15,7 +16,7 @@ from realtime_tts.errors import RealtimeTTSError, RequestTooLarge, TextTooLong
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.problems import until_gone
-from realtime_tts.server.http.routes import read_bounded
+from realtime_tts.server.http.routes import AnyClient, AnyGateway, read_bounded
 from realtime_tts.server.http.speech import HttpSpeech, ignores_instructions
 from realtime_tts.server.stream.socket_protocol import SOCKET_EXTENSION, RequestProtocol
 from realtime_tts.workers.child import until_one_ends
@@ -96,7 +97,7 @@ async def speech_response(gateway: Gateway, client: Client, request: SpeechReque
     return SpeechResponse(gateway, client, request)
 
 
-async def read_speech_body(request: Request, gateway: Gateway, client: Client) -> bytes:
+async def read_speech_body(request: Request, gateway: AnyGateway, client: AnyClient) -> bytes:
     """Read a JSON body with a text. The limit allows the longest text with every character escaped.
 
     Raises:
@@ -108,6 +109,9 @@ async def read_speech_body(request: Request, gateway: Gateway, client: Client) -
         return await read_bounded(request, max_speech_body_bytes(gateway))
     except RequestTooLarge:
         raise _text_too_long(gateway) from None
+
+
+TextBody = Annotated[bytes, Depends(read_speech_body)]
 
 
 async def read_recordings_body(request: Request, gateway: Gateway) -> bytes:

@@ -15,7 +15,7 @@ from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.http.browser_tokens import make_plain_token
 from realtime_tts.server.http.problems import request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, problems, read_json, takes
-from realtime_tts.server.http.speech_response import read_speech_body, speech_response
+from realtime_tts.server.http.speech_response import TextBody, speech_response
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import cartesia_dictionaries, cartesia_voices
 from realtime_tts.server.vendors.router import DialectRouter
@@ -66,9 +66,8 @@ async def socket(websocket: WebSocket, gateway: AnyGateway) -> None:
 
 
 @_http.post("/tts/bytes", summary="Speak a text; the answer is the audio", response_class=Response, openapi_extra=_BODY)
-async def speak_bytes(request: Request, gateway: AnyGateway, client: AnyClient) -> Response:
-    wanted = SpeechBody.parse(await read_speech_body(request, gateway, client))
-    return await speech_response(gateway, client, wanted.speech())
+async def speak_bytes(gateway: AnyGateway, client: AnyClient, text: TextBody) -> Response:
+    return await speech_response(gateway, client, SpeechBody.parse(text).speech())
 
 
 @_http.post(
@@ -77,8 +76,8 @@ async def speak_bytes(request: Request, gateway: AnyGateway, client: AnyClient) 
     response_class=Response,
     openapi_extra=_BODY,
 )
-async def speak_events(request: Request, gateway: AnyGateway, client: AnyClient) -> Response:
-    wanted = SpeechBody.parse(await read_speech_body(request, gateway, client))
+async def speak_events(request: Request, gateway: AnyGateway, client: AnyClient, text: TextBody) -> Response:
+    wanted = SpeechBody.parse(text)
     return await speech_response(gateway, client, wanted.speech(_Events(wanted, request_id(request.scope))))
 
 

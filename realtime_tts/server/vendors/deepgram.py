@@ -14,7 +14,7 @@ from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.browser_tokens import make_plain_token
 from realtime_tts.server.http.problems import request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, problems, read_json, takes
-from realtime_tts.server.http.speech_response import read_speech_body, speech_response
+from realtime_tts.server.http.speech_response import TextBody, speech_response
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors.router import DialectRouter
 
@@ -67,10 +67,8 @@ async def _serve(websocket: WebSocket, gateway: Gateway, kind: type[DeepgramDial
 @_http.post(
     "/v1/speak", summary="Speak a text; the answer is the audio", response_class=Response, openapi_extra=_REQUEST
 )
-async def speak(request: Request, gateway: AnyGateway, client: AnyClient) -> Response:
-    wanted = parse_speech(
-        request.query_params, await read_speech_body(request, gateway, client), gateway.adapters.split
-    )
+async def speak(request: Request, gateway: AnyGateway, client: AnyClient, text: TextBody) -> Response:
+    wanted = parse_speech(request.query_params, text, gateway.adapters.split)
     answer = await speech_response(gateway, client, wanted)
     answer.headers["dg-request-id"] = request_id(request.scope)
     answer.headers["dg-model-name"] = gateway.catalogue.ready.model.encode("ascii", "replace").decode()

@@ -21,7 +21,7 @@ from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.browser_tokens import make_plain_token
 from realtime_tts.server.http.problems import delay_answer, request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, problems, takes
-from realtime_tts.server.http.speech_response import read_speech_body, speech_response
+from realtime_tts.server.http.speech_response import TextBody, speech_response
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import elevenlabs_dictionaries, elevenlabs_voices
 from realtime_tts.server.vendors.router import DialectRouter
@@ -108,10 +108,8 @@ async def _with_key(websocket: WebSocket, gateway: Gateway) -> WebSocket | None:
 # ---- speech over plain HTTP ------------------------------------------------------------------------------------------
 
 
-async def _read_request(
-    request: Request, voice: str, gateway: AnyGateway, client: AnyClient, output_format: str = DEFAULT_FORMAT
-) -> SpeechRequest:
-    return parse_request(await read_speech_body(request, gateway, client), voice, output_format or DEFAULT_FORMAT)
+async def _read_request(voice: str, text: TextBody, output_format: str = DEFAULT_FORMAT) -> SpeechRequest:
+    return parse_request(text, voice, output_format or DEFAULT_FORMAT)
 
 
 Wanted = Annotated[SpeechRequest, Depends(_read_request)]

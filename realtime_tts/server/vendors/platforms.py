@@ -12,7 +12,7 @@ from realtime_tts.dialects.json_input import Body
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.server.http.problems import request_id
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, problems, takes
-from realtime_tts.server.http.speech_response import read_speech_body, speech_response
+from realtime_tts.server.http.speech_response import TextBody, speech_response
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors.router import DialectRouter
 
@@ -28,9 +28,8 @@ def _speech_route(
     route = APIRouter(tags=[tag], dependencies=NEEDS_KEY, responses=problems(model=problem))
 
     @route.post(path, summary="Speak a text; the answer is raw PCM", response_class=Response, openapi_extra=takes(body))
-    async def speak(request: Request, gateway: AnyGateway, client: AnyClient) -> Response:
-        wanted = parse(request.query_params, await read_speech_body(request, gateway, client))
-        return await speech_response(gateway, client, wanted)
+    async def speak(request: Request, gateway: AnyGateway, client: AnyClient, text: TextBody) -> Response:
+        return await speech_response(gateway, client, parse(request.query_params, text))
 
     return route
 
