@@ -40,9 +40,8 @@ class EngineConfig(EngineOptions):
 
     def options(self, device: str) -> EngineOptions:
         """Return the options of the worker for one device, with memory for the adapters."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(EngineOptions)}
-        own["max_adapters"] = self.max_adapters or max(len(self.adapters), self._num_in_adapters_dir())
-        return EngineOptions(**(own | {"device": device}))
+        max_adapters = self.max_adapters or max(len(self.adapters), self._num_in_adapters_dir())
+        return build(EngineOptions, flatten(self) | {"device": device, "max_adapters": max_adapters})
 
     def _num_in_adapters_dir(self) -> int:
         """Return the number of directories there, with room for some that come later: 4 to 64."""

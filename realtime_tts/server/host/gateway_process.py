@@ -18,7 +18,7 @@ from realtime_tts.server.host.link import HostLink, receiver_path
 from realtime_tts.server.host.messages import Report, Serving
 from realtime_tts.server.logs import configure_logging
 from realtime_tts.server.metrics import count_as
-from realtime_tts.server.run import Address, GatewayServer, describe, serve_at
+from realtime_tts.server.run import GatewayServer, describe, serve_at
 from realtime_tts.workers.client import EngineClient
 
 
@@ -38,9 +38,9 @@ async def run(control: int, directory: str) -> None:
     count_as(link.index)
     app = create_app(settings, EngineClient(link), link)
     sources = [ConnectionReceiver(receiver_path(directory, "gateway", link.index))]
-    if begin.metrics_port is not None:
+    if begin.address.metrics_port is not None:
         sources.append(ConnectionReceiver(receiver_path(directory, "metrics", link.index)))
-    server = GatewayServer(app, sources[0], Address(begin.url, begin.metrics_port))
+    server = GatewayServer(app, sources[0], begin.address)
     reporting = watch(_report(link, server), "report to host", server.stop)
     try:
         await serve_at(server, sources[1:], lambda server, _: link.send(Serving(describe(server))))

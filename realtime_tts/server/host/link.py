@@ -65,9 +65,8 @@ class HostLink(Workers, Peers):
             EngineLost: the host is gone.
         """
         reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=control))
-        if (begin := await messages.read(reader)) is None:
+        if not isinstance(begin := await messages.read(reader), messages.Begin):
             raise EngineLost("the host process is gone")
-        assert isinstance(begin, messages.Begin)
         return cls(reader, writer, begin, directory)
 
     # ---- Workers -------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from realtime_tts.config import Settings
 from realtime_tts.errors import WireError
 from realtime_tts.server.admission.peers import Charge
 from realtime_tts.server.admission.slots import Grant, SlotCounts, SlotRequest
+from realtime_tts.server.run import Address
 from realtime_tts.workers.recovery import DeviceReport
 
 _LENGTH_BYTES = 4
@@ -29,8 +30,7 @@ class Begin:
     settings: Settings
     worker_names: list[str]
     index: int
-    url: str
-    metrics_port: int | None
+    address: Address
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

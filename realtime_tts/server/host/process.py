@@ -235,15 +235,8 @@ class Host:
         engine = self._settings.engine
         if self._has_been_ready:  # a replacement must start even if an adapter can no longer be loaded
             engine = dataclasses.replace(engine, adapters=())
-        gateway.send(
-            messages.Begin(
-                settings=dataclasses.replace(self._settings, engine=engine),
-                worker_names=self.workers.names,
-                index=gateway.index,
-                url=self._address.url,
-                metrics_port=self._address.metrics_port,
-            )
-        )
+        settings = dataclasses.replace(self._settings, engine=engine)
+        gateway.send(messages.Begin(settings, self.workers.names, gateway.index, self._address))
         for supervisor in self.workers.announced:
             gateway.send(messages.WorkerReady(supervisor.spec.name, supervisor.clients_path))
         for name in {**dict(engine.adapters), **self._adapters}:

@@ -14,6 +14,7 @@ import pytest
 from realtime_tts.config import Settings
 from realtime_tts.server.host.link import HostLink
 from realtime_tts.server.host.messages import Begin, Charge, Report, encode, read
+from realtime_tts.server.run import Address
 
 
 class FakeHost:
@@ -32,7 +33,7 @@ class FakeHost:
 async def linked(directory: Path) -> AsyncIterator[tuple[HostLink, FakeHost]]:
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_unix_connection(sock=ours)
-    writer.write(encode(Begin(Settings(), [], 0, "http://127.0.0.1:1", None)))
+    writer.write(encode(Begin(Settings(), [], 0, Address("http://127.0.0.1:1", None))))
     link = await HostLink.open(theirs.detach(), str(directory))
     try:
         yield link, FakeHost(reader)
