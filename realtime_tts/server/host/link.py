@@ -52,8 +52,7 @@ class HostLink(Workers, Peers):
         self._num_answers = 0
         self._look: Callable[[], messages.Report] = messages.Report
         self._told, self._told_at = messages.Report(), -math.inf  # the last report, without charges
-        self._paths: dict[str, str] = {}  # socket paths of the ready workers, by name
-        self._is_started = False
+        self._reachable: set[str] = set()  # names of the ready workers
         self._charges: Counter[tuple[str, str, int]] = Counter()
         self._untold_adapters: Counter[str] = Counter()  # own changes without an echo yet, by name
 
@@ -70,11 +69,6 @@ class HostLink(Workers, Peers):
         return cls(reader, writer, begin, directory)
 
     # ---- Workers -------------------------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        self._is_started = True
-        for name, path in self._paths.items():
-            self.on_ready(name, path)
 
     def load(self) -> None:
         if self.is_unloaded:
@@ -143,12 +137,12 @@ class HostLink(Workers, Peers):
 
     def _take(self, message: messages.Message) -> None:
         if isinstance(message, messages.WorkerReady):
-            self._paths[message.name] = message.path
-            if self._is_started:
-                self.on_ready(message.name, message.path)
+            self._reachable.add(message.name)
+            self.on_ready(message.name, message.path)
             self.is_unloaded = False
         elif isinstance(message, messages.WorkerLost):
-            if self._paths.pop(message.name, None) is not None and self._is_started:
+            if message.name in self._reachable:
+                self._reachable.remove(message.name)
                 self.on_lost(message.name, None)
         elif isinstance(message, messages.PeerNews):
             self.num_restarts, self.totals = message.num_restarts, dict(message.totals)
