@@ -340,7 +340,5 @@ class EngineClient:
 
     def worker_failed(self, name: str) -> None:
         """Treat a worker as lost for good: its keeper or its link has failed."""
-        worker = self._named(name)
-        self._unlink(worker)
-        self.worker_lost(worker)
+        self._unlink(self._named(name))
         self.on_failed()

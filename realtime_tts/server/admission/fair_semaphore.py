@@ -68,9 +68,7 @@ class FairSemaphore:
             turn.set_exception(Overloaded(self._refusal))
 
     def _leave(self, key: str) -> None:
-        self._taken[key] -= 1
-        if not self._taken[key]:
-            del self._taken[key]
+        self._taken -= Counter([key])  # drops a key that holds none
         self._let_in()
 
     def _let_in(self) -> None:
