@@ -35,7 +35,6 @@ class WorkerLink(asyncio.Protocol):
         self._decoder = frames.Decoder()
         self._closed: asyncio.Future[None]  # of the present connection; has the exception that broke it
         self.is_ending = False
-        self._last_read: asyncio.TimerHandle | None = None
         self.task = watch(self._run(), "link to a worker", lambda: client.worker_failed(worker.name))
 
     def send(self, message: frames.Message) -> None:
@@ -47,7 +46,7 @@ class WorkerLink(asyncio.Protocol):
         """Read the rest of what an ended worker has sent, and do not reconnect."""
         if not self.is_ending:
             self.is_ending = True
-            self._last_read = asyncio.get_running_loop().call_later(_LAST_READ_S, self._abort)
+            asyncio.get_running_loop().call_later(_LAST_READ_S, self._abort)  # no effect if it is closed by then
 
     def drop(self) -> None:
         """Close the connection and do not reconnect."""
@@ -75,8 +74,6 @@ class WorkerLink(asyncio.Protocol):
     def _let_go(self) -> None:
         self._abort()
         self._transport = None
-        if self._last_read is not None:
-            self._last_read.cancel()
 
     def _abort(self) -> None:
         if self._transport is not None:
