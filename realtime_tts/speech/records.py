@@ -14,7 +14,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -96,12 +96,9 @@ class RecordStore:
         Raises:
             InternalError: the database cannot be read.
         """
-        if record_id is not None:
-            record_id = record_id.encode("ascii", "replace").decode()  # a lone surrogate cannot be a parameter
+        wanted = None if record_id is None else _sqlite_id(record_id)
         with self._reading():
-            return self._select(
-                "kind = ?1 AND tenant = ?2 AND ifnull(?3, record_id) = record_id", kind, tenant, record_id
-            )
+            return self._select("kind = ?1 AND tenant = ?2 AND ifnull(?3, record_id) = record_id", kind, tenant, wanted)
 
     def insert(self, kind: str, fields: Fields, limit: int) -> bool:
         """Add a record, unless its tenant has `limit` of its kind; return True if it was added.
@@ -115,10 +112,17 @@ class RecordStore:
                 self._insert(kind, fields)
             return has_room
 
-    def update(self, record_id: str, changes: Fields) -> None:
-        """Change fields of a record; unknown ids are ignored. Raises InternalError as `insert`."""
+    def edit(self, kind: str, tenant: str, record_id: str, change: Callable[[Fields], Fields]) -> Fields | None:
+        """Change a record and return its new fields; None: there is no such record. No other change, by this or another
+        process, comes between. Raises InternalError as `insert`, and what `change` raises.
+        """
         with self._writing(), self._transaction():
-            self._update(record_id, changes)
+            place = kind, tenant, _sqlite_id(record_id)
+            for fields in self._select("kind = ? AND tenant = ? AND record_id = ?", *place):
+                changed = change(fields)
+                self._update(record_id, changed)
+                return changed
+            return None
 
     def delete(self, record_id: str) -> None:
         """Remove a record; unknown ids are ignored. Raises InternalError as `insert`."""
@@ -168,6 +172,11 @@ class RecordStore:
         return self._locked("the record cannot be stored: the disk is full or broken")
 
 
+def _sqlite_id(record_id: str) -> str:
+    """Return an id that can be a parameter: a lone surrogate cannot."""
+    return record_id.encode("ascii", "replace").decode()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
     """One record of a tenant. `created_at`: Unix time, s."""
@@ -212,7 +221,7 @@ class TenantRecords(Generic[R]):
         """Return a record. Raises `missing`: it is unknown, or another tenant's."""
         for found in await self.all_of(tenant, record_id):
             return found
-        raise self.missing(f"there is no such {self.kind}", field=self.field)
+        raise self._missing()
 
     async def remove(self, record_id: str, tenant: str = "") -> None:
         """Remove a record. Raises as `get`."""
@@ -224,9 +233,19 @@ class TenantRecords(Generic[R]):
             raise self.full(f"a key may have {self.limit} records of the kind {self.kind}; delete one first")
         return record
 
-    async def _replace(self, record: R) -> R:
-        await asyncio.to_thread(self._store.update, record.record_id, dataclasses.asdict(record))
-        return record
+    async def _edit(self, record_id: str, tenant: str, change: Callable[[R], R]) -> R:
+        """Change a record and return it. Raises as `get`, and what `change` raises, which runs in a thread."""
+
+        def edited(fields: Fields) -> Fields:
+            return dataclasses.asdict(change(self.make(**fields)))
+
+        fields = await asyncio.to_thread(self._store.edit, self.kind, tenant, record_id, edited)
+        if fields is None:
+            raise self._missing()
+        return self.make(**fields)
+
+    def _missing(self) -> RealtimeTTSError:
+        return self.missing(f"there is no such {self.kind}", field=self.field)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -255,7 +274,7 @@ class Consents(TenantRecords[RecordedConsent]):
 
     async def rename(self, consent_id: str, name: str, tenant: str = "") -> RecordedConsent:
         """Rename a consent and return it. Raises ConsentNotFound, and InvalidRequest as `add`."""
-        return await self._replace(dataclasses.replace(await self.get(consent_id, tenant), name=name))
+        return await self._edit(consent_id, tenant, lambda consent: dataclasses.replace(consent, name=name))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -304,13 +323,23 @@ class Dictionaries(TenantRecords[Dictionary]):
         return tuple(entry for known in found for each in known for entry in each.entries), all(found)
 
     async def change(
-        self, dictionary_id: str, tenant: str = "", *, name: str | None = None, entries: Sequence[Entry] | None = None
+        self,
+        dictionary_id: str,
+        tenant: str = "",
+        *,
+        name: str | None = None,
+        entries: Callable[[tuple[Entry, ...]], Iterable[Entry]] | None = None,
     ) -> Dictionary:
-        """Rename a dictionary or replace its entries, and return it. Raises as `get` and `add`."""
-        changed = await self.get(dictionary_id, tenant)
-        if name is not None:
-            changed = dataclasses.replace(changed, name=name)
-        if entries is not None:
-            request_lexicon(entries)
-            changed = dataclasses.replace(changed, entries=tuple(entries), version=changed.version + 1)
-        return await self._replace(changed)
+        """Rename a dictionary or replace its entries, and return it. Raises as `get` and `add`.
+
+        entries: returns the new entries for the old ones.
+        """
+
+        def changed(old: Dictionary) -> Dictionary:
+            new = old if name is None else dataclasses.replace(old, name=name)
+            if entries is not None:
+                new = dataclasses.replace(new, entries=tuple(entries(old.entries)), version=old.version + 1)
+                request_lexicon(new.entries)
+            return new
+
+        return await self._edit(dictionary_id, tenant, changed)

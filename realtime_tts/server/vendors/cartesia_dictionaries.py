@@ -63,7 +63,9 @@ async def get_dictionary(dictionary_id: str, gateway: AnyGateway, client: Owner)
 )
 async def change_dictionary(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     wanted, change = await read_json(request, _Dictionary, _MAX_BODY_BYTES), gateway.dictionaries.change
-    changed = await change(dictionary_id, client.tenant, name=wanted.name, entries=wanted.entries())
+    entries = wanted.entries()
+    replace = None if entries is None else lambda old: entries
+    changed = await change(dictionary_id, client.tenant, name=wanted.name, entries=replace)
     return _entry(changed)
 
 

@@ -111,24 +111,28 @@ async def change_dictionary(request: Request, dictionary_id: str, gateway: AnyGa
 @router.post("/{dictionary_id}/set-rules", summary="Replace the rules", openapi_extra=takes(_Rules))
 async def set_rules(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     rules = (await read_json(request, _Rules, _MAX_BODY_BYTES)).entries()
-    changed = await gateway.dictionaries.change(dictionary_id, client.tenant, entries=rules)
+    changed = await gateway.dictionaries.change(dictionary_id, client.tenant, entries=lambda old: rules)
     return _made_entry(changed)
 
 
 @router.post("/{dictionary_id}/add-rules", summary="Add rules", openapi_extra=takes(_Rules))
 async def add_rules(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     more = (await read_json(request, _Rules, _MAX_BODY_BYTES)).entries()
-    old = await gateway.dictionaries.get(dictionary_id, client.tenant)
-    entries = {**dict(old.entries), **dict(more)}.items()  # an added rule replaces one for the same word
-    return _made_entry(await gateway.dictionaries.change(dictionary_id, client.tenant, entries=list(entries)))
+    changed = await gateway.dictionaries.change(
+        dictionary_id,
+        client.tenant,
+        entries=lambda old: {**dict(old), **dict(more)}.items(),  # an added rule replaces one for the same word
+    )
+    return _made_entry(changed)
 
 
 @router.post("/{dictionary_id}/remove-rules", summary="Remove rules", openapi_extra=takes(_Removal))
 async def remove_rules(request: Request, dictionary_id: str, gateway: AnyGateway, client: Owner) -> JsonObject:
     gone = (await read_json(request, _Removal, _MAX_BODY_BYTES)).rule_strings
-    old = await gateway.dictionaries.get(dictionary_id, client.tenant)
-    entries = [entry for entry in old.entries if entry[0] not in gone]
-    return _made_entry(await gateway.dictionaries.change(dictionary_id, client.tenant, entries=entries))
+    changed = await gateway.dictionaries.change(
+        dictionary_id, client.tenant, entries=lambda old: [entry for entry in old if entry[0] not in gone]
+    )
+    return _made_entry(changed)
 
 
 def _made_entry(dictionary: Dictionary) -> JsonObject:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,18 @@ def cartesia_bytes(http: httpx.Client, **fields: str) -> int:
     answer = http.post("/tts/bytes", json={"transcript": "Ask nginx.", "output_format": RAW, "voice": "rms", **fields})
     assert answer.status_code == 200, answer.text
     return len(answer.content)
+
+
+def test_rules_added_at_the_same_time_are_all_kept(http: httpx.Client) -> None:
+    id_, words = add(http, "apache"), [f"word{number}" for number in range(12)]
+
+    def add_rule(word: str) -> int:
+        return http.post(f"{PATH}/{id_}/add-rules", json={"rules": rules(word)}).status_code
+
+    with ThreadPoolExecutor(len(words)) as threads:
+        assert set(threads.map(add_rule, words)) == {200}
+    assert {rule["string_to_replace"] for rule in http.get(f"{PATH}/{id_}").json()["rules"]} == {"apache", *words}
+    http.patch(f"{PATH}/{id_}", json={"archived": True})
 
 
 def test_elevenlabs_dictionaries_are_made_changed_and_used(http: httpx.Client) -> None:
