@@ -220,8 +220,6 @@ class Ready(Message):
     backend: str
     sample_rate: int  # of the PCM sent by the worker, Hz
     patch_samples: int
-    voices: list[dict[str, str]] = dataclasses.field(default_factory=list)  # id, description, language
-    default_voice: str | None = None
     policy: dict[str, object] = dataclasses.field(default_factory=dict)  # contract.policy.ServingPolicy as a map
     max_streams: int = 0
     text_timing: str = "estimated"  # "measured": Audio has text positions

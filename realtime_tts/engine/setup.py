@@ -168,10 +168,6 @@ def ready_message(
     """Return the worker's description for the gateway."""
     loaded, config = engine.loaded, engine.config
     head = loaded.policy.text_head
-    voices = [
-        {"id": name, "description": voice.description, "language": voice.language}
-        for name, voice in loaded.policy.voices.items()
-    ]
     return frames.Ready(
         model=loaded.name,
         device=str(device),
@@ -179,8 +175,6 @@ def ready_message(
         backend=engine.runner.backend.name,
         sample_rate=loaded.config.sample_rate,
         patch_samples=loaded.config.patch_samples,
-        voices=voices,
-        default_voice=loaded.policy.default_voice,
         policy=loaded.policy.to_map(),
         max_streams=config.max_streams,
         text_timing="measured" if head else "estimated",

@@ -59,7 +59,7 @@ class SpeechDefaults:
         openings: bool = False,
     ) -> None:
         self.policy = ServingPolicy.from_map(ready.policy)
-        self.default_voice: str = ready.default_voice or ZERO_SHOT_VOICE
+        self.default_voice: str = self.policy.default_voice or ZERO_SHOT_VOICE
         self._voices = voices
         self._voice_aliases = voice_aliases or {}
         self._name_of = name_of

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from typing import TypeVar
 
 from realtime_tts.contract import frames
-from realtime_tts.contract.policy import ZERO_SHOT_VOICE
+from realtime_tts.contract.policy import ZERO_SHOT_VOICE, ServingPolicy
 from realtime_tts.errors import EngineStartError, InternalError, InvalidRequest, VoiceExists, VoiceNotFound
 from realtime_tts.speech.recordings import VoiceRecordings, encoding_request
 from realtime_tts.speech.records import MAX_NAME_CHARS
@@ -83,7 +83,7 @@ class VoiceRegistry:
         Raises:
             EngineStartError: before the engine has started.
         """
-        return [*self._model_voices(), *(record.name for record in self.added(tenant)), ZERO_SHOT_VOICE]
+        return [*self._policy.voices, *(record.name for record in self.added(tenant)), ZERO_SHOT_VOICE]
 
     def name_of(self, voice_id: str, tenant: str = "") -> str | None:
         """Return the name of a tenant's added voice by its id; for a temporary voice, that id."""
@@ -191,7 +191,7 @@ class VoiceRegistry:
                 voice_id,
                 tenant,
                 labels.name,
-                self._model,
+                self._policy.name,
                 time.time(),
                 latents,
                 labels.description,
@@ -272,7 +272,7 @@ class VoiceRegistry:
             if not await self._on_disk(VoiceStore.has_changed):
                 return
             known = dict(self._records)
-            kept = await self._on_disk(lambda store: store.voices(self._model, known)) or []
+            kept = await self._on_disk(lambda store: store.voices(self._policy.name, known)) or []
             for voice_id in self._records.keys() - {record.voice_id for record in kept}:
                 self._forget(voice_id)
             for record in kept:
@@ -353,20 +353,13 @@ class VoiceRegistry:
         return Latents(*sizes, encoded.payload, recordings.prompt_text)
 
     def _is_common(self, name: str) -> bool:
-        return name == ZERO_SHOT_VOICE or name in self._model_voices()
-
-    def _model_voices(self) -> list[str]:
-        return [voice["id"] for voice in self._ready.voices]
+        return name == ZERO_SHOT_VOICE or name in self._policy.voices
 
     @property
-    def _model(self) -> str:
-        return self._ready.model
-
-    @property
-    def _ready(self) -> frames.Ready:
+    def _policy(self) -> ServingPolicy:
         if self._engine.ready is None:
             raise EngineStartError("the model is not loaded; start the engine first")
-        return self._engine.ready
+        return self._engine.policy
 
 
 def _frame(voice_id: str, tenant: str, latents: Latents) -> frames.AddVoice:

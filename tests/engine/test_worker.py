@@ -102,8 +102,8 @@ async def test_a_worker_reports_its_model_and_speaks(shared_client: EngineClient
     ready = shared_client.ready
     assert ready is not None
     assert (ready.model, ready.device, ready.dtype, ready.backend) == (NAME, "cpu", "float32", "sdpa")
-    assert (ready.sample_rate, ready.patch_samples, ready.default_voice) == (RATE_HZ, PATCH_SAMPLES, VOICES[0])
-    assert {voice["id"] for voice in ready.voices} == set(VOICES)
+    assert (ready.sample_rate, ready.patch_samples) == (RATE_HZ, PATCH_SAMPLES)
+    assert (shared_client.policy.default_voice, {*shared_client.policy.voices}) == (VOICES[0], {*VOICES})
     assert ready.text_timing == "measured"
     pcm, done = await collect(speak(shared_client))
     assert isinstance(done, frames.Done)

@@ -16,8 +16,8 @@ from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.lexicons import Lexicons, read_lexicon
 
-POLICY = {"languages": ["en", "de"], "default_steps": 4, "default_cfg": 1.5}
-VOICES = [{"id": "slt"}, {"id": "rms"}]
+VOICES = {"slt": {}, "rms": {}}
+POLICY = {"languages": ["en", "de"], "default_steps": 4, "default_cfg": 1.5, "voices": VOICES, "default_voice": "slt"}
 OPEN = Choices()
 
 
@@ -29,9 +29,9 @@ def make_defaults() -> Callable[..., SpeechDefaults]:
         openings: bool = False,
         **fields: Any,
     ) -> SpeechDefaults:
-        given = {"voices": VOICES, "default_voice": "slt", "policy": POLICY, **fields}
+        given = {"policy": POLICY, **fields}
         ready = frames.Ready("m", "cpu", "float32", "eager", 16_000, 2560, **given)
-        names = [*(voice["id"] for voice in given["voices"]), "zero-shot"]
+        names = [*given["policy"].get("voices", ()), "zero-shot"]
         return SpeechDefaults(
             ready,
             voices=lambda tenant: [*names, "mine"] if tenant == "owner" else names,
@@ -89,7 +89,7 @@ def test_flow_steps_are_bounded(defaults: SpeechDefaults) -> None:
 
 
 def test_a_model_without_voices_makes_one_up(make_defaults: Callable[..., SpeechDefaults]) -> None:
-    defaults = make_defaults(voices=[], default_voice=None)
+    defaults = make_defaults(policy={})
     assert defaults.resolve(OPEN, OPEN).voice == defaults.resolve(OPEN, Choices("zero-shot")).voice == "zero-shot"
 
 

@@ -11,7 +11,8 @@ from realtime_tts.errors import ConfigError
 from realtime_tts.speech.defaults import SpeechDefaults
 from realtime_tts.speech.openings import MAX_OPENINGS, plan_openings, read_openings
 
-READY = frames.Ready("m", "cpu", "float32", "eager", 16_000, 2560, default_voice="slt")
+POLICY: dict[str, object] = {"default_voice": "slt", "voices": {"slt": {}}}
+READY = frames.Ready("m", "cpu", "float32", "eager", 16_000, 2560, policy=POLICY)
 
 
 def make_defaults(ready: frames.Ready = READY, mode: str = "live") -> SpeechDefaults:

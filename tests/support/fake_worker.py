@@ -421,10 +421,9 @@ async def heartbeat(worker: FakeWorker) -> None:
 
 
 def ready(options: argparse.Namespace) -> frames.Ready:
-    voices = [{"id": key, **value} for key, value in POLICY["voices"].items()]
     return frames.Ready(
         "fake-voice", "cpu", "float32", "fake", options.sample_rate, options.patch_samples,
-        voices=voices, default_voice="slt", policy=POLICY, max_streams=options.max_streams,
+        policy=POLICY, max_streams=options.max_streams,
         text_timing="measured" if options.text_lag_ms else "estimated", text_lag_ms=options.text_lag_ms,
         takes_instructions=options.takes_instructions,
     )  # fmt: skip

@@ -28,7 +28,7 @@ async def test_a_request_yields_every_sample_once_then_done(make_client: MakeCli
     assert isinstance(done, frames.Done)
     assert (done.finish_reason, done.num_patches) == ("stop", 3)
     assert client.ready is not None
-    assert client.ready.default_voice == "slt"
+    assert client.policy.default_voice == "slt"
     assert client.num_ready
 
 

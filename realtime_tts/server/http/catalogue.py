@@ -57,7 +57,8 @@ class Catalogue:
             added: voices that were added to the model's own.
         """
         default_voice = only[0] if only else self.defaults.default_voice
-        listed = [(voice["id"], voice.get("description", ""), voice.get("language", "")) for voice in self.ready.voices]
+        of_model = self.defaults.policy.voices.items()
+        listed = [(name, voice.description, voice.language) for name, voice in of_model]
         if not only and self.defaults.default_voice == ZERO_SHOT_VOICE:
             listed.insert(0, (ZERO_SHOT_VOICE, "a voice of the model's own choice, fixed by the seed", ""))
         voices = [

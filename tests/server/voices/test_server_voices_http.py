@@ -168,7 +168,7 @@ async def test_uploads_at_the_same_time_cannot_pass_the_limit_together(
     answers = await asyncio.gather(*uploads)
     assert sorted(answer.status_code for answer in answers) == [201, 409]
     assert [answer.json()["code"] for answer in answers if answer.status_code == 409] == ["too_many_voices"]
-    assert len(http.get("/v1/voices").json()["voices"]) == 1 + len(gateway.gateway.voices._model_voices())
+    assert len(http.get("/v1/voices").json()["voices"]) == 1 + len(gateway.gateway.engine.policy.voices)
 
 
 async def test_speech_in_a_deleted_voice_ends_typed_and_others_go_on(
