@@ -113,7 +113,7 @@ class AsyncTTS:
     @property
     def word_times(self) -> str:
         """Source of word times, for people: ``measured, by head 4 of layer 4``, or ``estimated``."""
-        return str(ServingPolicy.from_map(self._ready.policy).text_head or self._ready.text_timing)
+        return str(ServingPolicy.from_map(self._ready.policy).text_head or "estimated")
 
     @property
     def voices(self) -> list[str]:

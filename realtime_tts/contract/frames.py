@@ -222,8 +222,6 @@ class Ready(Message):
     patch_samples: int
     policy: dict[str, object] = dataclasses.field(default_factory=dict)  # contract.policy.ServingPolicy as a map
     max_streams: int = 0
-    text_timing: str = "estimated"  # "measured": Audio has text positions
-    text_lag_ms: float = 0.0
     takes_instructions: bool = False  # voice design, in words
     fp8: str = "off"  # part of the model with 8-bit matrix products: off or flow
     load_s: float = 0.0
@@ -234,9 +232,9 @@ class Ready(Message):
 class Audio(Message):
     """New samples of one request, never cumulative. `sequence` counts from 0 without gaps.
 
-    text_position: the character of `Generate.text` spoken `Ready.text_lag_ms` before these samples end, as a fraction:
+    text_position: the character of `Generate.text` spoken `TextHead.lag_ms` before these samples end, as a fraction:
     2.5 is the middle of the third. It never decreases; interpolate linearly for other times. None if the worker does
-    not measure it (`Ready.text_timing`).
+    not measure it: the model's policy has no text head.
     """
 
     request_id: str

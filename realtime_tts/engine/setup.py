@@ -167,7 +167,6 @@ def ready_message(
 ) -> frames.Ready:
     """Return the worker's description for the gateway."""
     loaded, config = engine.loaded, engine.config
-    head = loaded.policy.text_head
     return frames.Ready(
         model=loaded.name,
         device=str(device),
@@ -177,9 +176,7 @@ def ready_message(
         patch_samples=loaded.config.patch_samples,
         policy=loaded.policy.to_map(),
         max_streams=config.max_streams,
-        text_timing="measured" if head else "estimated",
         takes_instructions=loaded.supports_instructions,
-        text_lag_ms=head.lag_ms if head else 0.0,
         fp8=options.fp8,
         load_s=load_s,
         warmup_s=warmup_s,

@@ -65,7 +65,7 @@ class SpeechDefaults:
         self._name_of = name_of
         self.adapters = adapters
         table = SPEECH_PARAMS
-        mode = mode or ("live" if ready.text_timing == "measured" else "clause")
+        mode = mode or ("live" if self.policy.text_head else "clause")
         self.params = table | {
             "steps": replace(table["steps"], default=self.policy.default_steps),
             "cfg": replace(table["cfg"], default=self.policy.default_cfg),

@@ -81,7 +81,7 @@ class Speaker:
         if engine.ready is None:
             raise AssertionError("no speech starts before a worker has been ready")
         self.sample_rate_hz = engine.ready.sample_rate
-        self._text_lag_ms = engine.ready.text_lag_ms
+        self._text_lag_ms = engine.policy.text_head.lag_ms if engine.policy.text_head else 0.0
         self._engine, self._context_id = engine, context_id
         self._settings, self._tenant = settings, tenant
         self._encoding, self._paced, self._max_submitted = encoding, paced, max_submitted

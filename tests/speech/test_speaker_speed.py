@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from realtime_tts.contract import frames
-from realtime_tts.contract.policy import ServingPolicy
+from realtime_tts.contract.policy import ServingPolicy, TextHead
 from realtime_tts.session.alignment import WordAligner
 from realtime_tts.speech.speaker import Piece, Speaker
 from realtime_tts.text.planner import PlannerFactory, Segment
@@ -49,10 +49,8 @@ class ScriptedEngine:
 
     def __init__(self) -> None:
         self.asked: list[frames.Generate] = []
-        self.policy = ServingPolicy()
-        self.ready = frames.Ready(
-            "m", "cpu", "float32", "fake", RATE_HZ, PATCH_SAMPLES, text_timing="measured", text_lag_ms=LAG_MS
-        )
+        self.policy = ServingPolicy(text_head=TextHead(0, 0, LAG_MS))
+        self.ready = frames.Ready("m", "cpu", "float32", "fake", RATE_HZ, PATCH_SAMPLES)
 
     def submit(self, request: frames.Generate) -> ScriptedStream:
         self.asked.append(request)

@@ -421,11 +421,10 @@ async def heartbeat(worker: FakeWorker) -> None:
 
 
 def ready(options: argparse.Namespace) -> frames.Ready:
+    head = {"text_head": {"layer": 0, "head": 0, "lag_ms": options.text_lag_ms}} if options.text_lag_ms else {}
     return frames.Ready(
         "fake-voice", "cpu", "float32", "fake", options.sample_rate, options.patch_samples,
-        policy=POLICY, max_streams=options.max_streams,
-        text_timing="measured" if options.text_lag_ms else "estimated", text_lag_ms=options.text_lag_ms,
-        takes_instructions=options.takes_instructions,
+        policy=POLICY | head, max_streams=options.max_streams, takes_instructions=options.takes_instructions,
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ class Catalogue:
                     "voice_making": {"instructions": ready.takes_instructions, "consent": self._consent},
                     "attention_backend": ready.backend,
                     **{name: getattr(ready, name) for name in _AS_READY},
-                    "word_timing": ready.text_timing,
+                    "word_timing": "measured" if self.defaults.policy.text_head else "estimated",
                 }
             ],
         }
