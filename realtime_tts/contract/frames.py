@@ -224,8 +224,7 @@ class Ready(Message):
     max_streams: int = 0
     takes_instructions: bool = False  # voice design, in words
     fp8: str = "off"  # part of the model with 8-bit matrix products: off or flow
-    load_s: float = 0.0
-    warmup_s: float = 0.0
+    load_s: float = 0.0  # time of loading and warming up
 
 
 @_message

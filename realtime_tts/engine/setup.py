@@ -162,9 +162,7 @@ def _run_to_end(engine: Engine) -> None:
         pass
 
 
-def ready_message(
-    engine: Engine, device: torch.device, options: EngineOptions, load_s: float, warmup_s: float
-) -> frames.Ready:
+def ready_message(engine: Engine, device: torch.device, options: EngineOptions, load_s: float) -> frames.Ready:
     """Return the worker's description for the gateway."""
     loaded, config = engine.loaded, engine.config
     return frames.Ready(
@@ -179,5 +177,4 @@ def ready_message(
         takes_instructions=loaded.supports_instructions,
         fp8=options.fp8,
         load_s=load_s,
-        warmup_s=warmup_s,
     )

@@ -260,9 +260,8 @@ def load(options: EngineOptions) -> tuple[Engine, frames.Ready]:
     """Load, warm up and describe an engine. Its messages are dropped until `emit` is set."""
     started_s = time.monotonic()
     loaded, device = load_checkpoint(options)
-    loaded_s = time.monotonic()
     engine = make_engine(loaded, device, options)
-    ready = ready_message(engine, device, options, loaded_s - started_s, time.monotonic() - loaded_s)
+    ready = ready_message(engine, device, options, time.monotonic() - started_s)
     # Torch and the model are 300,000 objects: a full collection over them would delay a step by more than a patch.
     gc.collect()
     gc.freeze()

@@ -233,7 +233,7 @@ def describe(server: GatewayServer) -> dict[str, str]:
         "Playground": address.url,
         "WebSocket": address.url.replace("http", "ws", 1) + "/v1/stream",
         "Interface": f"{address.url}/docs",
-        "Model": f"{ready.model}, {ready.sample_rate} Hz, loaded in {ready.load_s + ready.warmup_s:.1f} s",
+        "Model": f"{ready.model}, {ready.sample_rate} Hz, loaded in {ready.load_s:.1f} s",
         "Voices": f"{names} (default: {catalogue.defaults.default_voice})",
         "Added voices": _about_added(server.gateway),
         "Device": f"{ready.device}, {ready.dtype}, attention {ready.backend}, up to {ready.max_streams} streams",

@@ -77,7 +77,7 @@ def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel)
     said.clear()
     engine.step()
     assert said == []
-    ready = ready_message(engine, CPU, EngineOptions(), 1.0, 2.0)
+    ready = ready_message(engine, CPU, EngineOptions(), 1.0)
     assert dataclasses.asdict(ready)["policy"] == tiny.policy.to_map()
     assert frames.Decoder().feed(frames.encode(ready)) == [ready]
 
@@ -85,7 +85,7 @@ def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel)
 def test_modes_are_reported_and_invalid_ones_refused(tiny: LoadedModel) -> None:
     options = EngineOptions(max_streams=2)
     engine = make_engine(tiny, CPU, options)
-    ready = ready_message(engine, CPU, options, 1.0, 2.0)
+    ready = ready_message(engine, CPU, options, 1.0)
     assert ready.fp8 == "off"
     assert engine.runner.programs.flow.sizes == ()
     for wrong, problem, field in (

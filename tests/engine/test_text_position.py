@@ -236,9 +236,9 @@ def test_a_reading_that_is_no_number_is_none_and_speech_goes_on(
 
 
 def test_the_worker_says_whether_positions_are_measured(tiny: LoadedModel) -> None:
-    ready = ready_message(Watched(tiny).harness.engine, torch.device("cpu"), EngineOptions(), 0.0, 0.0)
+    ready = ready_message(Watched(tiny).harness.engine, torch.device("cpu"), EngineOptions(), 0.0)
     assert ready.policy["text_head"] == dataclasses.asdict(HEAD)
-    ready = ready_message(EngineHarness(tiny).engine, torch.device("cpu"), EngineOptions(), 0.0, 0.0)
+    ready = ready_message(EngineHarness(tiny).engine, torch.device("cpu"), EngineOptions(), 0.0)
     assert ready.policy["text_head"] is None
 
 
