@@ -17,7 +17,7 @@ from realtime_tts.bench.subject import Subject
 from realtime_tts.bench.texts import TURN
 from realtime_tts.contract import frames
 from realtime_tts.engine.engine import Engine
-from realtime_tts.engine.runtime.stages import STAGES
+from realtime_tts.engine.runtime.stages import STAGES, StageClock
 from realtime_tts.engine.setup import CUDA_FULL_STREAMS
 from realtime_tts.errors import EngineError
 
@@ -25,8 +25,8 @@ _NEVER_S = 1e6  # no stream is late or early, so that none is left out of a step
 HOST = "host"  # part of a step's time outside all stages: schedule, pack, launch, unpack, send
 
 
-class StageStamps:
-    """Time of each stage of a step; a `StageClock`: host time on the CPU, where a call returns when its work is done,
+class StageStamps(StageClock):
+    """Time of each stage of a step: host time on the CPU, where a call returns when its work is done,
     events on CUDA."""
 
     def __init__(self, device: torch.device) -> None:

@@ -19,7 +19,7 @@ from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.runtime.inputs import StepInputs
 from realtime_tts.engine.runtime.layout import LayoutRules, StepLayout, lay_out
 from realtime_tts.engine.runtime.outputs import SentOutputs, StepAudio, StepMarks, StepOutputs, TextReading
-from realtime_tts.engine.runtime.stages import BASE, FLOW, LOC_ENC, RESIDUAL, REST, VAE, NoClock, StageClock
+from realtime_tts.engine.runtime.stages import BASE, FLOW, LOC_ENC, RESIDUAL, REST, VAE, StageClock
 from realtime_tts.engine.runtime.state import DeviceTensors
 from realtime_tts.engine.runtime.step import StepPrograms, primed_sizes, stream_sizes
 from realtime_tts.engine.segment import EngineSegment
@@ -81,7 +81,7 @@ class ModelRunner:
     ) -> None:
         config = model.config
         self.model, self.default_flow_steps = model, default_flow_steps
-        self.stages = stages or NoClock()
+        self.stages = stages or StageClock()
         self.device = model.stop_proj.weight.device
         self.backend = backend or SDPABackend()
         self._reads_text = text_head is not None
