@@ -97,7 +97,6 @@ class Generate(Message):
     draft: bool = (
         False  # makes what the context may begin with, in idle time; ended by its first request; never answered
     )
-    max_chars: int | None = None  # longest that an open text may become; None: the policy's `max_segment_chars`
 
 
 @_message

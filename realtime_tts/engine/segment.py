@@ -198,8 +198,7 @@ def make_segment(
 
 def _longest(message: frames.Generate, loaded: LoadedModel, size: TextSize) -> int:
     """Return the positions of an open text at its maximum length; a character is at most one token."""
-    max_chars = loaded.policy.max_segment_chars if message.max_chars is None else message.max_chars
-    growth = max(0, max_chars - len(message.text))
+    growth = max(0, loaded.policy.max_segment_chars - len(message.text))
     max_patches = _length_guard(message, loaded, size.num_tokens + growth, len(message.text) + growth)
     return size.min_prefill + growth + max_patches - 1
 

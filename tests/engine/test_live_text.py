@@ -410,10 +410,10 @@ def test_what_stands_around_a_text_stays_whatever_becomes_of_its_context_meanwhi
 
 
 def test_continuity_gives_way_to_the_longest_that_an_open_text_may_become(tiny: LoadedModel) -> None:
-    harness = live(tiny, num_blocks=4)
+    harness = live(tiny, {"max_segment_chars": 50}, num_blocks=4)
     harness.say("a", "hello", context="c", max_patches=8)
     harness.run()
-    segment = begin(harness, "b", context="c", max_patches=10, max_chars=50)
+    segment = begin(harness, "b", context="c", max_patches=10)
     assert len(segment.input.features) == 0
     extend(harness, WHOLE, name="b")
     harness.run()

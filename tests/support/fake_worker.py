@@ -115,7 +115,7 @@ class Request:
     """A `Generate`, and what has become of its text."""
 
     def __init__(self, message: frames.Generate, max_chars: int) -> None:
-        self.message, self.max_chars = message, message.max_chars or max_chars
+        self.message, self.max_chars = message, max_chars
         self.known, self.final = message.text, message.final
         self.read = ""  # what speech is made from
         self.num_extensions = self.num_text_waits = 0
