@@ -1,4 +1,4 @@
-"""Options of one engine: the first message that a worker receives, and the table ``[engine]`` of the settings. Pure."""
+"""Options of one engine: a worker's argument, and the table ``[engine]`` of the settings. Pure."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import ClassVar, TypeVar, dataclass_transform
 
 import msgpack
 
@@ -63,13 +63,6 @@ class TextCounts(Message):
 
 
 # ---- gateway → worker --------------------------------------------------------------------------------------------
-
-
-@_message
-class Start(Message):
-    """First message of the supervisor. The worker loads its engine and answers with `Ready` or `Failed`."""
-
-    options: dict[str, Any]  # fields of contract.engine_options.EngineOptions
 
 
 @_message

@@ -1,11 +1,10 @@
-"""The worker process of one device: ``python -m realtime_tts.engine.worker --clients PATH --control FD``.
+"""The worker process of one device: ``python -m realtime_tts.engine.worker --clients PATH --control FD --options JSON``
 
 The main thread does socket I/O in asyncio. One thread loads the engine and runs it; another encodes voices and reads
-adapters. The supervisor has the other end of the socket FD: it sends the options and receives the worker's state.
-Clients connect to a unix socket at PATH. On SIGTERM the worker tells all clients that it takes no new contexts, and
-exits when the existing ones are closed. On a second SIGTERM it exits when the running requests have ended. Exit status:
-0 after that or when the supervisor goes away, 1 if the engine failed, 3 if it could not start (the reason was sent
-before).
+adapters. The supervisor has the other end of the socket FD: it receives the worker's state and sends nothing. Clients
+connect to a unix socket at PATH. On SIGTERM the worker tells all clients that it takes no new contexts, and exits when
+the existing ones are closed. On a second SIGTERM it exits when the running requests have ended. Exit status: 0 after
+that or when the supervisor goes away, 1 if the engine failed, 3 if it could not start (the reason was sent before).
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import asyncio
 import contextlib
 import dataclasses
 import gc
+import json
 import logging
 import os
 import signal
@@ -22,8 +22,10 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -176,7 +178,7 @@ class Worker:
             self._has_room.clear()
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
-        """Return when the supervisor's connection ends; it sends nothing more."""
+        """Return when the supervisor's connection ends."""
         with contextlib.suppress(ConnectionError):
             await reader.read()
 
@@ -272,7 +274,7 @@ async def _load_while_wanted(
     options: EngineOptions, reader: asyncio.StreamReader, thread: ThreadPoolExecutor
 ) -> tuple[Engine, frames.Ready]:
     """Run `load` in a thread. It cannot be interrupted: if the supervisor disconnects meanwhile, the process exits."""
-    gone = asyncio.create_task(reader.read(1))  # the supervisor sends nothing to a worker that is not ready
+    gone = asyncio.create_task(reader.read(1))
     gone.add_done_callback(lambda task: None if task.cancelled() else os._exit(0))
     try:
         return await asyncio.get_running_loop().run_in_executor(thread, load, options)
@@ -281,30 +283,18 @@ async def _load_while_wanted(
         await asyncio.wait([gone])
 
 
-async def _receive_start(reader: asyncio.StreamReader) -> frames.Start | None:
-    """Return the supervisor's first message; None if it disconnects before."""
-    decoder = frames.Decoder()
-    while data := await reader.read(1 << 16):
-        for message in decoder.feed(data):
-            assert isinstance(message, frames.Start), "the supervisor sends Start first"
-            return message
-    return None
-
-
-async def serve(control: int, clients_path: str) -> int:
-    """Receive the options, load and serve. Return the exit status.
+async def serve(fields: Mapping[str, Any], control: int, clients_path: str) -> int:
+    """Load and serve. Return the exit status.
 
     Args:
+        fields: of `EngineOptions`.
         control: descriptor of a socket to the supervisor.
         clients_path: where to create the socket for clients.
     """
     reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=control))
-    start = await _receive_start(reader)
-    if start is None:
-        return 0
     thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
     try:
-        options = EngineOptions(**start.options)
+        options = EngineOptions(**fields)
         logging.getLogger().setLevel(options.worker_log_level.upper())
         engine, ready = await _load_while_wanted(options, reader, thread)
         worker = Worker(engine, writer, ready, thread)
@@ -330,11 +320,12 @@ async def serve(control: int, clients_path: str) -> int:
 def main() -> None:
     """Run one worker; end the process with its exit status."""
     parser = argparse.ArgumentParser(description="One engine worker; started by its supervisor.")
+    parser.add_argument("--options", type=json.loads, default={}, help="fields of `EngineOptions`, a JSON object")
     parser.add_argument("--clients", required=True, help="where to create the unix socket for clients")
     parser.add_argument("--control", type=int, required=True, help="descriptor of a socket to the supervisor")
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
     arguments = parser.parse_args()
-    status = asyncio.run(serve(arguments.control, arguments.clients))
+    status = asyncio.run(serve(arguments.options, arguments.control, arguments.clients))
     sys.stdout.flush()
     os._exit(status)  # do not wait for a thread that hangs in the device driver
 

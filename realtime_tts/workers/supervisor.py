@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import logging
 import os
 import signal
@@ -40,8 +41,7 @@ class WorkerSpec:
     """A worker to start, and the limits of its supervision in seconds.
 
     Attributes:
-        options: the worker's first message.
-        command: ``--clients PATH --control FD`` are appended.
+        command: ``--options JSON --clients PATH --control FD`` are appended.
         ready_timeout_s: a worker that is not ready by then is restarted; the first start may download a model, and the
             next continues the download.
         hang_s: the same for a worker without a step although it has work: 30 times the longest step.
@@ -166,12 +166,12 @@ class Supervisor:
             directory = SocketDirectory()
             self.clients_path = directory.clients_path
             self.num_starts += 1
-            command = (*self.spec.command, "--clients", self.clients_path)
+            options = json.dumps(dataclasses.asdict(self.spec.options))
+            command = (*self.spec.command, "--options", options, "--clients", self.clients_path)
             process, reader, self._writer = await start_child(command)
             self.pid = process.pid
             directory.note_worker(process.pid)
             self._watchdog = Watchdog(self.spec.ready_timeout_s, asyncio.get_running_loop().time())
-            self._writer.write(frames.encode(frames.Start(dataclasses.asdict(self.spec.options))))
             # Until the process or its connection ends, the watchdog gives up, or this server stops.
             await until_one_ends(process.wait(), self._receive(reader), self._watch(), self._stop_now.wait())
         except (OSError, RealtimeTTSError) as error:

@@ -450,9 +450,6 @@ async def test_a_worker_waits_for_its_only_client_and_is_not_taken_for_hung(
     assert await worker.ended.get() is None
 
 
-START = frames.encode(frames.Start({}))
-
-
 async def test_the_engine_runs_in_the_thread_that_has_loaded_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -471,8 +468,7 @@ async def test_the_engine_runs_in_the_thread_that_has_loaded_it(
     monkeypatch.setattr("realtime_tts.engine.worker.load", load)
     monkeypatch.setattr(asyncio.get_running_loop(), "add_signal_handler", lambda number, handler: None)
     supervisor, theirs = socket.socketpair()
-    serving = asyncio.create_task(serve(theirs.detach(), str(tmp_path / "c")))
-    supervisor.send(START)
+    serving = asyncio.create_task(serve({}, theirs.detach(), str(tmp_path / "c")))
     await until(lambda: len(threads) > 1)
     supervisor.close()
     assert await serving == 0
@@ -549,7 +545,6 @@ LOADING_FOR_EVER = "import time; from realtime_tts.engine import worker; worker.
 async def test_a_worker_whose_gateway_goes_away_while_it_loads_exits(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LOADING_FOR_EVER + "worker.main()", "--clients", str(tmp_path / "c")]
     process, _, writer = await start_child(command)
-    writer.write(START)
     writer.close()
     try:
         assert await asyncio.wait_for(process.wait(), 60) == 0

@@ -430,7 +430,6 @@ def ready(options: argparse.Namespace) -> frames.Ready:
 
 async def serve(options: argparse.Namespace) -> None:
     reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=options.control))
-    await reader.read(65536)  # Start: a socket that closes with unread data takes along what it has sent
     if options.fail_start or (options.fail_when and os.path.exists(options.fail_when)):  # noqa: ASYNC240
         writer.write(frames.encode(frames.Failed("", "checkpoint_error", "asked to fail at start")))
         await writer.drain()
@@ -475,6 +474,7 @@ async def leave(worker: FakeWorker) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--options", help="those of an engine, which this is not")
     parser.add_argument("--clients", required=True)
     parser.add_argument("--control", type=int, required=True)
     parser.add_argument("--patch-delay-s", type=float, default=0.005)
