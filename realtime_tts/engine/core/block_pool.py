@@ -164,7 +164,6 @@ class CachedPrefixes:
         self._noted: collections.OrderedDict[bytes, tuple[bytes, int]] = collections.OrderedDict()
         self._reported: dict[bytes, int] = {}  # positions of the prefixes reported as cached
         self._new: set[bytes] = set()
-        self._gone: set[bytes] = set()  # reported as cached, and dropped since
         self._checked_s: float | None = None
 
     def note(self, key: bytes, hashes: Sequence[bytes]) -> None:
@@ -177,7 +176,8 @@ class CachedPrefixes:
         self._noted[key] = prefix
         self._noted.move_to_end(key)
         if len(self._noted) > self._max_prefixes:
-            self._forget(next(iter(self._noted)))
+            dropped, _ = self._noted.popitem(last=False)
+            self._new.discard(dropped)
 
     def news(self, now: float) -> tuple[dict[bytes, int], list[bytes]] | None:
         """Return the changes since the last call: positions of cached prefixes by key, lost keys; None: no change."""
@@ -185,24 +185,16 @@ class CachedPrefixes:
         if not self._new and not is_due:
             return None
         cached: dict[bytes, int] = {}
-        lost, self._gone = self._gone, set()
-        for key in self._noted if is_due else sorted(self._new):
-            last_block, num_positions = self._noted[key]
-            if not self._pool.holds(last_block):
-                if self._reported.pop(key, None) is not None:
-                    lost.add(key)
-                continue
-            self._new.discard(key)
-            if self._reported.get(key) != num_positions:
-                self._reported[key] = cached[key] = num_positions
+        lost: list[bytes] = []
+        for key in [*self._noted.keys() | self._reported.keys()] if is_due else [*self._new]:
+            last_block, num_positions = self._noted.get(key, (b"", 0))  # without a block: it was dropped
+            if self._pool.holds(last_block):
+                self._new.discard(key)
+                if self._reported.get(key) != num_positions:
+                    self._reported[key] = cached[key] = num_positions
+            elif self._reported.pop(key, None) is not None:
+                lost.append(key)
         if is_due:
             self._checked_s = now
             self._new.clear()  # a prefix not cached by now did not fit, or is found by a later check
-        lost -= cached.keys()  # dropped and noted again since
-        return (cached, sorted(lost)) if cached or lost else None
-
-    def _forget(self, key: bytes) -> None:
-        del self._noted[key]
-        self._new.discard(key)
-        if self._reported.pop(key, None) is not None:
-            self._gone.add(key)
+        return (cached, lost) if cached or lost else None
