@@ -137,8 +137,7 @@ def _step(runner: OfflineRunner, streams: AnySequence[Stream]) -> tuple[list[boo
     )
     probe = AllHeadsProbe(spoken)
     stops = runner.step(streams, probe).stops.tolist()
-    looks = torch.stack([torch.stack(values, dim=1) for values in (probe.index, probe.spread, probe.mass)], dim=-1)
-    return stops, looks.cpu().numpy()
+    return stops, torch.stack(probe.readings, dim=1).cpu().numpy()
 
 
 def _heard(loaded: LoadedModel, text: str, stream: Stream, looks: np.ndarray) -> SpokenSentence:

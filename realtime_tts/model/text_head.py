@@ -78,19 +78,16 @@ class HeadProbe:
 class AllHeadsProbe:
     """Reads every head of the base LM in one step; an `AttentionProbe`.
 
-    index, mass, spread: [S, heads] float32 of each layer that has run; the spread is the standard deviation of the
-    index under the attention.
+    readings: [S, heads, 3] float32 of each layer that has run: the index, its standard deviation under the attention,
+    and the attention's mass on the text.
     """
 
     def __init__(self, spoken: TextSpans) -> None:
         self._spoken = spoken
-        self.index: list[Tensor] = []
-        self.mass: list[Tensor] = []
-        self.spread: list[Tensor] = []
+        self.readings: list[Tensor] = []
 
     def observe(self, layer: int, q: Tensor, keys: Tensor, meta: AttentionMetadata) -> None:
         weights, index, mass = text_attention(q, keys, meta, self._spoken)
         mean = (weights * index).sum(-1)
-        self.index.append(mean)
-        self.mass.append(mass)
-        self.spread.append((weights * (index - mean[..., None]) ** 2).sum(-1).sqrt())
+        spread = (weights * (index - mean[..., None]) ** 2).sum(-1).sqrt()
+        self.readings.append(torch.stack((mean, spread, mass), dim=-1))

@@ -140,13 +140,14 @@ def test_all_heads_are_read_as_each_alone() -> None:
     spoken = batch.spoken([0, 1, 2])
     probe = AllHeadsProbe(spoken)
     batch.attend(probe)
-    assert len(probe.index) == LAYERS
+    assert len(probe.readings) == LAYERS
     for sequence in range(3):
         for head in range(HEADS):
             mean, spread, mass = batch.expected(sequence, head)
-            assert float(probe.index[1][sequence, head]) == pytest.approx(mean, abs=1e-4)
-            assert float(probe.spread[1][sequence, head]) == pytest.approx(spread, abs=1e-3)
-            assert float(probe.mass[1][sequence, head]) == pytest.approx(mass, abs=1e-5)
+            readings = probe.readings[1][sequence, head].tolist()
+            assert readings[0] == pytest.approx(mean, abs=1e-4)
+            assert readings[1] == pytest.approx(spread, abs=1e-3)
+            assert readings[2] == pytest.approx(mass, abs=1e-5)
 
 
 def test_only_its_own_layer_is_read() -> None:
