@@ -31,24 +31,20 @@ class Continuity:
         continues = loaded.policy.continuity == "continuation" or not loaded.config.supports_reference
         self._continues = continues and loaded.policy.max_prompt_patches > 0
 
-    def first(self, voice: EngineVoice, instructions: str = "") -> Conditioning:
-        """Return the surroundings of a context's first segment: voice and instructions alone."""
-        return dataclasses.replace(voice.conditioning, instructions=instructions)
+    def next(self, text: str, alone: Conditioning, context_id: str, max_positions: int) -> Conditioning:
+        """Return a segment's surroundings in its context; without continuity if `text` leaves no room for it.
 
-    def next(
-        self, text: str, voice: EngineVoice, context_id: str, max_positions: int, instructions: str = ""
-    ) -> Conditioning:
-        """Return a segment's surroundings in its context; without continuity if `text` leaves no room for it."""
+        alone: its surroundings without what was spoken before.
+        """
         memory = self._memories.get(context_id)
         if memory is None:
-            return self.first(voice, instructions)
-        whole = voice.conditioning
-        if whole.reference is None:
-            whole = dataclasses.replace(whole, reference=memory.reference)
+            return alone
+        reference = memory.reference if alone.reference is None else alone.reference
+        whole = dataclasses.replace(alone, instructions="", reference=reference)
         if memory.prompt is not None:
             whole = dataclasses.replace(whole, prompt=memory.prompt, prompt_text=memory.prompt_text)
         fits = self.num_positions(whole, text) <= max_positions
-        return whole if fits else self.first(voice, instructions)
+        return whole if fits else alone
 
     def num_positions(self, conditioning: Conditioning, text: str) -> int:
         """Return the length of a text's input in positions, before any of it is spoken."""

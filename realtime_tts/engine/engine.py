@@ -317,8 +317,7 @@ class Engine:
         try:
             if supply.is_final or not text.startswith(segment.text):
                 raise InvalidRequest("a text can only be extended, and until it is final", field="text")
-            first = self.continuity.first(segment.voice, segment.instructions)
-            size = text_size(segment.message, text, self.loaded, first, self.continuity)
+            size = text_size(segment.message, text, self.loaded, segment.alone, self.continuity)
             self.scheduler.extend(request_id, size.num_chars, final, size.min_prefill, size.max_patches)
         except Exception as error:
             reason = refusal(error, RealtimeTTSError("the text could not be extended"))
@@ -382,7 +381,7 @@ class Engine:
         text = segment.read_text
         if segment.conditioning is None:
             room = self.config.max_request_positions - request.max_positions + request.min_prefill
-            segment.conditioning = self.continuity.next(text, voice, message.context_id, room, segment.instructions)
+            segment.conditioning = self.continuity.next(text, segment.alone, message.context_id, room)
         conditioning = segment.conditioning
         source = self.continuity.lay_out(conditioning, text, segment.patches)
         if not segment.patches:

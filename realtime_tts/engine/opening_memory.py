@@ -35,7 +35,7 @@ class OpeningMemory:
             self._model,
             segment.adapter.digest if segment.adapter is not None else "",
             voice.voice_id,
-            segment.instructions,
+            segment.alone.instructions,
             repr((segment.noise_key, segment.cfg, segment.flow_steps)),
             message.encoding,
         )

@@ -40,6 +40,7 @@ class EngineSegment:
     adapter: LoRA adapter for the segment; None: the model without changes.
     message: as received. text: all text known so far. read_text: part of it in the input. request: the scheduler's
     state. opening: place among the openings or drafts in memory; None: not taken from there and not kept.
+    alone: voice and instructions, as surroundings of a context's first segment.
     conditioning, input: set when the segment's turn in its context has come, since it continues from the previous
     audio. The input is laid out again when it takes in more text. first_context: `Sequence.context` of the first input.
     patches: those made so far, [patch_size, latent_dim].
@@ -51,7 +52,7 @@ class EngineSegment:
     text: str
     voice: EngineVoice
     request: Request
-    instructions: str
+    alone: Conditioning
     cfg: float
     flow_steps: int
     noise_key: int
@@ -164,7 +165,8 @@ def make_segment(
     default_flow_steps = loaded.policy.default_steps
     flow_steps = default_flow_steps if message.steps is None else message.steps
     voice, adapter = voices.get(message.voice, message.tenant), adapters.get(message.adapter)
-    size = text_size(message, message.text, loaded, continuity.first(voice, instructions), continuity)
+    alone = dataclasses.replace(voice.conditioning, instructions=instructions)
+    size = text_size(message, message.text, loaded, alone, continuity)
     if size.num_tokens == 0 and message.final:
         return None
     request = Request(
@@ -187,7 +189,7 @@ def make_segment(
         message.text,
         voice,
         request,
-        instructions,
+        alone,
         cfg=loaded.policy.default_cfg if message.cfg is None else message.cfg,
         flow_steps=flow_steps,
         noise_key=noise_key(message.seed, message.segment),
