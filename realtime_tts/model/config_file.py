@@ -23,13 +23,16 @@ _DTYPES = {name: name for name in ("float32", "bfloat16", "float16")}
 _DTYPES |= {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 # Upper bound for sizes, counts and rates of a model, so that a damaged file cannot cause huge allocations.
 _MAX_COUNT = 2**20
-# Keys of real config.json files that do not change inference: training, the upstream runtime, the tokenizer.
+# Keys of real config.json files that no code may read: most are for training, the upstream runtime, the tokenizer.
 _IGNORED_KEYS = frozenset(
     (
         *("architecture", "architectures", "auto_map", "model_type", "torch_dtype", "transformers_version", "version"),
         *("device", "bos_token_id", "eos_token_id", "pad_token_id", "dim_model_base", "initializer_range"),
         *("hidden_act", "attention_bias", "attention_dropout", "tie_word_embeddings", "use_cache", "cfm_config"),
         "dit_config.mean_mode",  # VoxCPM2's own file has it; upstream reads dit_mean_mode alone
+        # Read only with muP, with RoPE, and in the second generation.
+        *("lm_config.scale_emb", "lm_config.scale_depth", "lm_config.rope_scaling", "lm_config.rope_theta"),
+        *("lm_config.max_position_embeddings", "audio_vae_config.sr_bin_boundaries"),
     )
 )
 
@@ -119,10 +122,6 @@ class _Section:
     def section(self, key: str, default: Mapping[str, object] | None = None) -> _Section:
         return _Section(f"{self._name}{key}.", self.get(key, default))
 
-    def skip(self, *keys: str) -> None:
-        """Mark keys as read that do not apply here."""
-        self._unread -= set(keys)
-
     def warn_unread(self) -> None:
         for key in sorted(self._unread):
             logger.warning("config.json: unknown key %s%s is ignored", self._name, key)
@@ -180,8 +179,6 @@ def _model_config(raw: _Section, *, is_v2: bool) -> ModelConfig:
         supports_reference=is_v2,
         num_context_patches=3 if is_v2 else 2,
     )
-    lm.skip("scale_emb", "scale_depth")  # without muP
-    lm.skip("rope_scaling", "rope_theta", "max_position_embeddings")  # without RoPE
     for section in (raw, lm, encoder, dit):
         section.warn_unread()
     return config
@@ -239,7 +236,6 @@ def _vae_config(raw: _Section, *, is_v2: bool) -> AudioVAEConfig:
     # An explicit null switches the condition off; a missing key means the default boundaries.
     has_condition = is_v2 and not raw.is_null("sr_bin_boundaries")
     boundaries = raw.counts("sr_bin_boundaries", (20000, 30000, 40000)) if has_condition else ()
-    raw.skip("sr_bin_boundaries")
     config = AudioVAEConfig(
         encoder_dim=raw.count("encoder_dim", 128),
         encoder_rates=raw.counts("encoder_rates", (2, 5, 8, 8)),
