@@ -214,11 +214,6 @@ class FusedFlow:
     def __init__(self, flow: FlowMatching, stack: FusedStack, few: FlowStack | None = None) -> None:
         self._dit, self.stack, self.few = flow.estimator, stack, few
 
-    @property
-    def is_fp8(self) -> bool:
-        """True if products for many streams are in eight bits."""
-        return self.stack.fp8 is not None
-
     def forward(self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor:
         """Return the same as `FlowMatching.forward`, for schedules with guidance."""
         assert schedule.guided, "the kernels apply guidance"
@@ -264,7 +259,7 @@ def fuse(model: VoxCPM, *, fp8_flow: bool = False) -> None:
     fits = _fits(dit.decoder) and length <= MAX_LOCAL_LENGTH
     if fp8_flow and not fits:
         raise ValueError("the model's flow does not run through fused kernels")
-    if fits and (not isinstance(flow.fused, FusedFlow) or flow.fused.is_fp8 != fp8_flow):
+    if fits and (not isinstance(flow.fused, FusedFlow) or (flow.fused.stack.fp8 is not None) != fp8_flow):
         loop = _built(dit.decoder, lambda: FlowStack(dit, num_mu, patch_size), reasons)
         many = FusedStack(dit.decoder, patches=_patches(dit.decoder, length, reasons), many_rows=True, fp8=fp8_flow)
         flow.fused = FusedFlow(flow, many, loop)
