@@ -22,7 +22,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,8 @@ class Worker:
         self._stopping = False
         self._leaves_s: float | None = None  # time from which the worker may exit
         self._failure: BaseException | None = None
-        self._encodings: dict[str, asyncio.Task[None]] = {}  # by voice id
-        self._readings: dict[str, asyncio.Task[None]] = {}  # of adapters, by name
+        # Encodings of voices and readings of adapters, by the message that ends each.
+        self._jobs: dict[frames.Message, asyncio.Task[None]] = {}
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="voices")
 
     async def run(self, reader: asyncio.StreamReader) -> None:
@@ -101,7 +101,7 @@ class Worker:
             self._stopping = True
             self._wake.set()
             self._has_room.set()
-            tasks += (*self._encodings.values(), *self._readings.values())
+            tasks += self._jobs.values()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -155,7 +155,7 @@ class Worker:
     def _may_leave(self) -> bool:
         if self._leaves_s is None or time.monotonic() < self._leaves_s:
             return False
-        return not (self.engine.scheduler.num_contexts or self._encodings or self._readings)
+        return not (self.engine.scheduler.num_contexts or self._jobs)
 
     def emit(self, message: frames.Message) -> None:
         """Hand a message from the engine's thread to the socket without blocking. One wake-up serves a whole step."""
@@ -184,17 +184,17 @@ class Worker:
 
     def _take(self, message: frames.Message) -> None:
         if isinstance(message, frames.EncodeVoice):
-            task = self._encodings[message.voice_id] = self._loop.create_task(self._encode(message))
-            task.add_done_callback(lambda _: self._encodings.pop(message.voice_id))
-            return
-        if isinstance(message, frames.RemoveVoice) and (encoding := self._encodings.get(message.voice_id)):
-            encoding.cancel()  # an encoding that has not begun never runs; the result of one that has is dropped
-        if isinstance(message, frames.AddAdapter):
-            self._readings[message.name] = self._loop.create_task(self._read_adapter(message))
-            return
-        if isinstance(message, frames.RemoveAdapter) and (reading := self._readings.pop(message.name, None)):
-            reading.cancel()
-        self.post(message)
+            self._begin(self._encode(message), frames.RemoveVoice(message.voice_id))
+        elif isinstance(message, frames.AddAdapter):
+            self._begin(self._read_adapter(message), frames.RemoveAdapter(message.name))
+        else:
+            if isinstance(message, frames.RemoveVoice | frames.RemoveAdapter) and message in self._jobs:
+                self._jobs.pop(message).cancel()  # what has not begun never runs; the result of what has is dropped
+            self.post(message)
+
+    def _begin(self, job: Coroutine[Any, Any, None], ended_by: frames.Message) -> None:
+        task = self._jobs[ended_by] = self._loop.create_task(job)
+        task.add_done_callback(lambda _: self._jobs.get(ended_by) is task and self._jobs.pop(ended_by))
 
     async def _read_adapter(self, message: frames.AddAdapter) -> None:
         """Read an adapter off the engine's thread, since this is slow; only putting it into the model runs there."""
@@ -208,9 +208,6 @@ class Worker:
         except Exception as error:
             reason = refusal(error, EngineError("the adapter could not be read"))
             self.channels.send([frames.AdapterFailed(message.name, *reason)])
-        finally:
-            if self._readings.get(message.name) is asyncio.current_task():
-                del self._readings[message.name]
 
     async def _encode(self, message: frames.EncodeVoice) -> None:
         answer: frames.Message

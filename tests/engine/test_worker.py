@@ -297,7 +297,7 @@ async def test_an_adapter_that_is_removed_while_it_is_read_is_not_loaded(monkeyp
     worker._take(frames.RemoveAdapter("gone"))
     await asyncio.sleep(0)
     gate.set()
-    await until(lambda: not worker._readings)
+    await until(lambda: not worker._jobs)
     assert posted == [frames.RemoveAdapter("gone"), "adapter wanted"]
     assert sent == [frames.AdapterFailed("broken", "engine_error", "the adapter could not be read")]
     worker._encoder.shutdown()
@@ -327,7 +327,7 @@ async def test_the_encoding_of_a_removed_voice_is_not_begun_or_not_sent(monkeypa
     await until(lambda: bool(sent))
     assert begun == ["running", "wanted"]
     assert [message.voice_id for message in sent if isinstance(message, frames.VoiceEncoded)] == ["wanted"]
-    await until(lambda: not worker._encodings)
+    await until(lambda: not worker._jobs)
     worker._encoder.shutdown()
 
 
