@@ -79,20 +79,15 @@ def _speak(loaded: LoadedModel, sentences: AnySequence[str], budget_s: float | N
     streams, num_blocks = streams_of(sources, noises, limits, loaded.policy.default_cfg)
     runner = OfflineRunner(loaded.model, num_blocks, flow_steps=loaded.policy.default_steps)
     looks: list[list[np.ndarray]] = [[] for _ in streams]
-    running, ended = list(range(len(streams))), []
     times_s = [time.monotonic()]
-    while running:
-        stops, found = _step(runner, [streams[number] for number in running])
-        for number, look in zip(running, found, strict=True):
+    while running := [number for number, stream in enumerate(streams) if stream.goes_on]:
+        for number, look in zip(running, _step(runner, [streams[number] for number in running]), strict=True):
             looks[number].append(look)
         times_s.append(time.monotonic())
         if budget_s is not None and _expected_s(times_s) > budget_s:
             return None
-        num_steps = len(times_s) - 1
-        if num_steps > loaded.config.min_patches + 1:
-            ended += [number for number, stop in zip(running, stops, strict=True) if stop]
-        running = [number for number in running if number not in ended and num_steps < limits[number]]
-    return [_heard(loaded, sentences[number], streams[number], np.stack(looks[number])) for number in sorted(ended)]
+    spoken = zip(sentences, streams, looks, strict=True)
+    return [_heard(loaded, text, stream, np.stack(look)) for text, stream, look in spoken if stream.has_stopped]
 
 
 def _expected_s(times_s: AnySequence[float]) -> float:
@@ -127,8 +122,8 @@ def _noise(loaded: LoadedModel, seed: int) -> Noise:
     return lambda index: patch_noise(key, torch.tensor([index]), config.patch_size, config.latent_dim)[0]
 
 
-def _step(runner: OfflineRunner, streams: AnySequence[Stream]) -> tuple[list[bool], np.ndarray]:
-    """Make one patch for each stream. Return the stop flags and [S, layers, heads, 3]: index, spread and mass."""
+def _step(runner: OfflineRunner, streams: AnySequence[Stream]) -> np.ndarray:
+    """Make one patch for each stream. Return [S, layers, heads, 3]: index, spread and mass."""
     device = runner.device
     spoken = TextSpans(
         torch.tensor(np.cumsum([stream.num_new for stream in streams]) - 1, device=device),
@@ -136,8 +131,8 @@ def _step(runner: OfflineRunner, streams: AnySequence[Stream]) -> tuple[list[boo
         torch.tensor([len(stream.input.spoken_chars) for stream in streams], device=device),
     )
     probe = AllHeadsProbe(spoken)
-    stops = runner.step(streams, probe).stops.tolist()
-    return stops, torch.stack(probe.readings, dim=1).cpu().numpy()
+    runner.step(streams, probe)
+    return torch.stack(probe.readings, dim=1).cpu().numpy()
 
 
 def _heard(loaded: LoadedModel, text: str, stream: Stream, looks: np.ndarray) -> SpokenSentence:

@@ -7,6 +7,7 @@ tests for the comparison with the reference.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from collections.abc import Sequence as AnySequence
 from typing import NamedTuple
@@ -26,16 +27,24 @@ Noise = Callable[[int], Tensor]  # a patch's index → [patch_size, latent_dim];
 class Stream:
     """An input that is being spoken.
 
-    blocks: blocks of the KV pool, enough for all of it. num_computed: positions whose KV is valid; the first of them
-    may be another stream's. patches: those made so far, [patch_size, latent_dim] on the model's device.
+    blocks: blocks of the KV pool, enough for all of it. max_patches: after that many it ends without a stop flag.
+    num_computed: positions whose KV is valid; the first of them may be another stream's. patches: those made so far,
+    [patch_size, latent_dim] on the model's device. has_stopped: the last one was the last by its stop flag.
     """
 
     input: Sequence
     noise: Noise
     blocks: AnySequence[int]
     cfg: float
+    max_patches: int = sys.maxsize
     num_computed: int = 0
     patches: list[Tensor] = dataclasses.field(default_factory=list)
+    has_stopped: bool = False
+
+    @property
+    def goes_on(self) -> bool:
+        """True if it needs further steps."""
+        return not self.has_stopped and len(self.patches) < self.max_patches
 
     @property
     def num_positions(self) -> int:
@@ -49,8 +58,8 @@ class Stream:
 
 
 class Step(NamedTuple):
-    """lm_hidden, residual_hidden: [S, hidden], each stream's last position. stops: [S] bool, raw: the caller ignores
-    them while the step index is at most `config.min_patches`."""
+    """lm_hidden, residual_hidden: [S, hidden], each stream's last position. stops: [S] bool, raw: they do not count
+    while the step index is at most `config.min_patches`."""
 
     lm_hidden: Tensor
     residual_hidden: Tensor
@@ -86,10 +95,12 @@ class OfflineRunner:
         noise = torch.stack([stream.noise(len(stream.patches)) for stream in streams]).to(device)
         cfg = torch.tensor([stream.cfg for stream in streams], device=device)
         patches = model.flow(model.condition(lm_hidden, residual), previous, noise, self._schedule, cfg)
-        for stream, patch, end in zip(streams, patches, ends, strict=True):
+        stops = model.stop_flags(lm_hidden)
+        for stream, patch, end, stop in zip(streams, patches, ends, stops.tolist(), strict=True):
             stream.patches.append(patch)
             stream.num_computed = end
-        return Step(lm_hidden, residual, model.stop_flags(lm_hidden))
+            stream.has_stopped = stop and len(stream.patches) > model.config.min_patches + 1
+        return Step(lm_hidden, residual, stops)
 
     def _previous(self, stream: Stream) -> Tensor:
         return stream.patches[-1] if stream.patches else torch.from_numpy(stream.input.prefix_patch).to(self.device)
@@ -116,7 +127,7 @@ def streams_of(
     num_blocks = 0
     for source, noise, limit in zip(inputs, noises, max_patches, strict=True):
         first, num_blocks = num_blocks, num_blocks - (source.num_positions + limit) // -BLOCK_SIZE
-        streams.append(Stream(source, noise, range(first, num_blocks), cfg))
+        streams.append(Stream(source, noise, range(first, num_blocks), cfg, limit))
     return streams, num_blocks
 
 
@@ -136,14 +147,8 @@ def generate(
     """
     streams, num_blocks = streams_of(inputs, noises, max_patches, cfg)
     runner = OfflineRunner(model, num_blocks, flow_steps=flow_steps)
-    running = list(zip(streams, max_patches, strict=True))
-    while running:
-        stops = runner.step([stream for stream, _ in running]).stops.tolist()
-        running = [
-            (stream, limit)
-            for (stream, limit), stop in zip(running, stops, strict=True)
-            if len(stream.patches) < limit and (not stop or len(stream.patches) <= model.config.min_patches + 1)
-        ]
+    while running := [stream for stream in streams if stream.goes_on]:
+        runner.step(running)
     return [torch.stack(stream.patches).cpu().numpy() for stream in streams]
 
 
