@@ -84,15 +84,7 @@ class Engine:
         bank: AdapterBank | None = None,
     ) -> None:
         self.loaded, self.config = loaded, config
-        self.runner = ModelRunner(
-            loaded.model,
-            config,
-            loaded.policy.default_steps,
-            backend,
-            text_head=loaded.policy.text_head,
-            stages=stages,
-            bank=bank,
-        )
+        self.runner = ModelRunner(loaded, config, backend, stages, bank)
         self._begin(emit)
         self.listed = OpeningList()
         self.voices = EngineVoiceCache(loaded)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from tqdm import tqdm
 
-from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 from realtime_tts.engine.core.request import StepFlags, StepPlan
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
@@ -26,9 +25,9 @@ from realtime_tts.engine.segment import EngineSegment
 from realtime_tts.errors import EngineOutOfMemory
 from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.attention import AttentionBackend, SDPABackend, host_lens
+from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.kernels.products import choosing
 from realtime_tts.model.sequence import Array
-from realtime_tts.model.voxcpm import VoxCPM
 
 _FINE, _BROKEN = StepFlags(), StepFlags(finite=False)
 
@@ -62,29 +61,27 @@ class ModelRunner:
     """Owner of the device side of serving: the model and `DeviceTensors`.
 
     Args:
+        loaded: its policy has the number of flow steps of most requests, and the attention head that shows a stream's
+            place in its text; None: the place is not measured.
         limits: the scheduler's limits, which bound one step.
-        default_flow_steps: number of flow steps of most requests.
-        text_head: attention head that shows a stream's place in its text; None: the place is not measured.
         stages: receives each step's stages as they are launched.
         bank: the model's adapters. Steps without adapters use programs without a bank.
     """
 
     def __init__(
         self,
-        model: VoxCPM,
+        loaded: LoadedModel,
         limits: SchedulerConfig,
-        default_flow_steps: int,
         backend: AttentionBackend | None = None,
-        text_head: TextHead | None = None,
         stages: StageClock | None = None,
         bank: AdapterBank | None = None,
     ) -> None:
-        config = model.config
-        self.model, self.default_flow_steps = model, default_flow_steps
+        model, config, policy = loaded.model, loaded.config, loaded.policy
+        self.model, self.default_flow_steps = model, policy.default_steps
         self.stages = stages or StageClock()
         self.device = model.stop_proj.weight.device
         self.backend = backend or SDPABackend()
-        self._reads_text = text_head is not None
+        self._reads_text = policy.text_head is not None
         self.is_asynchronous = self.device.type == "cuda"  # the host can do something else meanwhile
         # For the decoder, beside the rest of a step. A clock that measures stages needs them one after the other.
         has_decoder_stream = self.device.type == "cuda" and stages is None
@@ -108,19 +105,11 @@ class ModelRunner:
         patch_shape = (config.patch_size, config.latent_dim)
         self.inputs = StepInputs(num_rows, num_streams, num_patches, patch_shape, num_slots, self.device, max_blocks)
         self.outputs = StepOutputs(num_rows, num_streams, patch_shape, config.patch_samples, self.device)
-        parts = (
-            model,
-            self.state,
-            self.inputs,
-            self.outputs,
-            self.backend,
-            text_head,
-            default_flow_steps,
-        )
+        parts = loaded, self.state, self.inputs, self.outputs, self.backend
         self.programs = self._adapted_programs = StepPrograms(*parts)
         if bank is not None:
             self._adapted_programs = StepPrograms(*parts, bank)
-        self._rules = LayoutRules(num_slots, default_flow_steps, lambda count: self.programs.flow.padded(count))
+        self._rules = LayoutRules(num_slots, policy.default_steps, lambda count: self.programs.flow.padded(count))
 
     @torch.inference_mode()
     def capture(self) -> int:

@@ -8,7 +8,6 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from realtime_tts.contract.policy import TextHead
 from realtime_tts.engine.runtime.inputs import StepInputs
 from realtime_tts.engine.runtime.noise import patch_noise
 from realtime_tts.engine.runtime.outputs import StepOutputs
@@ -16,9 +15,9 @@ from realtime_tts.engine.runtime.program import Parts, Program, sizes_up_to
 from realtime_tts.engine.runtime.state import DeviceTensors
 from realtime_tts.model.adapted import AdapterBank
 from realtime_tts.model.attention import AttentionBackend, AttentionMetadata, PagedAttention
+from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.flow_matching import FlowSchedule
 from realtime_tts.model.text_head import HeadProbe, TextSpans
-from realtime_tts.model.voxcpm import VoxCPM
 
 Lens = tuple[tuple[tuple[int, int], ...], int]
 _MAX_PRIMED = 16  # streams in one run; a step in which more begin runs it several times
@@ -38,18 +37,17 @@ class StepPrograms:
 
     def __init__(
         self,
-        model: VoxCPM,
+        loaded: LoadedModel,
         state: DeviceTensors,
         inputs: StepInputs,
         outputs: StepOutputs,
         backend: AttentionBackend,
-        text_head: TextHead | None,
-        default_flow_steps: int,
         bank: AdapterBank | None = None,
     ) -> None:
+        model, default_flow_steps = loaded.model, loaded.policy.default_steps
         self.model, self.state, self.inputs, self.outputs = model, state, inputs, outputs
         self._bank, self._parts = bank, Parts()
-        self.backend, self.text_head = backend, text_head
+        self.backend, self.text_head = backend, loaded.policy.text_head
         self.lens: Lens = ((), 0)
         num_rows, hidden = inputs.token_ids.shape[0], model.config.base.hidden_size
         shape, device = (num_rows, hidden), inputs.token_ids.device
