@@ -183,7 +183,7 @@ def test_only_the_command_line_knows_the_client_package() -> None:
     """It is a distribution of its own, installed beside this one or not at all."""
     client = "realtime_tts_client"
     paths = [path for path in PACKAGE.rglob("*.py") if any(is_in(name, client) for name in imported_modules(path))]
-    assert paths == [PACKAGE / "cli/remote.py"]
+    assert paths == [PACKAGE / "cli/say.py"]
 
 
 def test_package_inits_hold_no_code() -> None:

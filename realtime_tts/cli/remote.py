@@ -1,4 +1,4 @@
-"""Access to a running server: speech with the Python client, and HTTP requests."""
+"""HTTP requests to a running server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import secrets
 import urllib.error
 import urllib.request
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from http.client import HTTPMessage
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -16,7 +16,6 @@ import click
 
 from realtime_tts.errors import ConfigError, RealtimeTTSError, error_from_code
 
-_SAMPLE_RATE_HZ = 48_000
 DEFAULT_URL = "http://127.0.0.1:8000"
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -52,7 +51,7 @@ def ask(
     Raises:
         RealtimeTTSError: the server cannot be reached, answers with an error, or is another program's.
     """
-    key = _clean_key(api_key)
+    key = clean_key(api_key)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     data = None
     if files is not None:
@@ -93,48 +92,7 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-async def remote_speech(
-    url: str,
-    api_key: str | None,
-    text: str | AsyncIterable[str],
-    voice: str | None,
-    recordings: Mapping[str, Any],
-    params: dict[str, object],
-    skipped: list[tuple[int, int]],
-) -> AsyncGenerator[tuple[int, bytes], None]:
-    """Yield the sample rate in Hz and the speech of a text as s16le mono PCM, as soon as it arrives.
-
-    Args:
-        recordings: arguments of the client's `OwnVoice`; with `reference` or `prompt` it replaces `voice`.
-        skipped: receives start and end of the parts of the text that are not spoken.
-
-    Raises:
-        RealtimeTTSError: the server's error; `ConfigError` without a server or without the Python client.
-    """
-    try:
-        import realtime_tts_client as client
-    except ImportError as error:
-        raise ConfigError(
-            "--url needs the Python client: pip install ./clients/python, in a copy of the repository",
-            field="url",
-        ) from error
-    api_key = _clean_key(api_key)
-    address, audio = server_url(url, "/v1/stream", "ws"), client.AudioFormat("pcm_s16le", _SAMPLE_RATE_HZ)
-    # Consumed audio counts as played: the sink stores it, or waits for the speaker itself.
-    spoken_by = client.OwnVoice(**recordings) if recordings["reference"] or recordings["prompt"] else voice
-    session = client.connect(address, voice=spoken_by, audio=audio, params=params, api_key=api_key, playback="consumed")
-    try:
-        async with session, session.speak(text) as context:
-            async for packet in context:
-                yield _SAMPLE_RATE_HZ, packet.payload
-            skipped += context.skipped
-    except client.ConnectionFailed as error:
-        raise ConfigError(f"no server answers: {error.message}", field="url") from error
-    except client.RealtimeTTSError as error:
-        raise _said(error.code, error.message, error.field) from error
-
-
-def _clean_key(api_key: str | None) -> str:
+def clean_key(api_key: str | None) -> str:
     """Return a key without surrounding blanks, such as the line break of a file.
 
     Raises:
@@ -146,7 +104,7 @@ def _clean_key(api_key: str | None) -> str:
     return key
 
 
-def _said(code: str, message: str, field: str | None) -> RealtimeTTSError:
+def server_error(code: str, message: str, field: str | None) -> RealtimeTTSError:
     """Return the server's error, with the option of the running command that caused it."""
     option = _option("api_key" if code == "unauthorized" else (field or "").rpartition(".")[2])
     return error_from_code(code, f"{message}; here: {option}" if option else message)
@@ -161,7 +119,7 @@ def _option(name: str) -> str | None:
 def _refused(body: bytes, status: int) -> RealtimeTTSError:
     try:
         problem = json.loads(body)
-        return _said(str(problem["code"]), str(problem["message"]), problem.get("field"))
+        return server_error(str(problem["code"]), str(problem["message"]), problem.get("field"))
     except (ValueError, KeyError, TypeError, AttributeError):
         return ConfigError(f"the server answered with status {status}", field="url")
 

@@ -23,6 +23,7 @@ from realtime_tts.cli.playing import Progress, Speech, play
 from realtime_tts.cli.sinks import FORMATS, check_sink
 from realtime_tts.config import EngineConfig
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
+from realtime_tts.errors import ConfigError
 from realtime_tts.speech.lexicons import read_lexicon
 from realtime_tts.speech.text_source import TextSource
 
@@ -38,6 +39,7 @@ Examples:
   realtime-tts say --model openbmb/VoxCPM2 --reference speaker.wav "In the voice of this recording."
 """
 _READ_BYTES = 4096
+_REMOTE_RATE_HZ = 48_000
 _RECORDINGS = ("reference", "prompt", "prompt_text", "consent", "consent_by", "consent_scope")
 
 
@@ -47,7 +49,7 @@ class SayRequest:
 
     text: str | None  # None: standard input
     voice: str | None
-    recordings: dict[str, Any]
+    recordings: dict[str, Any]  # with a reference or a prompt they replace the voice
     params: SpeechParams  # without the lexicon
     lexicon: Path | None
 
@@ -177,14 +179,39 @@ async def _local(request: SayRequest, engine: EngineConfig, progress: Progress) 
                 yield tts.sample_rate, (chunk.clip(-1, 1) * 32767).round().astype("<i2").tobytes()
 
 
-def _remote(request: SayRequest, url: str, api_key: str | None, progress: Progress) -> Speech:
-    from realtime_tts.cli.remote import remote_speech
+async def _remote(request: SayRequest, url: str, api_key: str | None, progress: Progress) -> Speech:
+    """Yield the speech of a server as it arrives.
 
-    params = dict(request.params)
+    Raises:
+        RealtimeTTSError: the server's error; `ConfigError` without a server or without the Python client.
+    """
+    from realtime_tts.cli.remote import clean_key, server_error, server_url
+
+    try:
+        import realtime_tts_client as client
+    except ImportError as error:
+        raise ConfigError(
+            "--url needs the Python client: pip install ./clients/python, in a copy of the repository",
+            field="url",
+        ) from error
+    api_key, address = clean_key(api_key), server_url(url, "/v1/stream", "ws")
+    audio, params = client.AudioFormat("pcm_s16le", _REMOTE_RATE_HZ), dict(request.params)
     if request.lexicon is not None:
         params["lexicon"] = dict(read_lexicon(request.lexicon).entries)
     text = request.text if request.text is not None else _in_a_thread(standard_input())
-    return remote_speech(url, api_key, text, request.voice, request.recordings, params, progress.skipped)
+    recordings = request.recordings
+    voice = client.OwnVoice(**recordings) if recordings["reference"] or recordings["prompt"] else request.voice
+    # Consumed audio counts as played: the sink stores it, or waits for the speaker itself.
+    session = client.connect(address, voice=voice, audio=audio, params=params, api_key=api_key, playback="consumed")
+    try:
+        async with session, session.speak(text) as context:
+            async for packet in context:
+                yield _REMOTE_RATE_HZ, packet.payload
+            progress.skipped += context.skipped
+    except client.ConnectionFailed as error:
+        raise ConfigError(f"no server answers: {error.message}", field="url") from error
+    except client.RealtimeTTSError as error:
+        raise server_error(error.code, error.message, error.field) from error
 
 
 async def _in_a_thread(pieces: Iterable[str]) -> AsyncGenerator[str, None]:
