@@ -5,27 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 import click
 
-from realtime_tts.audio.provenance import Provenance
 from realtime_tts.cli.checks import nothing_to_say
-from realtime_tts.cli.sinks import Sink, open_sink
+from realtime_tts.cli.sinks import Sink
 from realtime_tts.text.skipped import describe_skipped
 
 
 class Progress:
     """One line on stderr during speech, and a summary at the end.
 
+    Args:
+        output: where the speech goes, as in `open_sink`.
+
     Attributes:
         skipped: start and end of parts of the text that are not spoken; the summary reports them.
     """
 
-    def __init__(self, shown: bool, summary: bool) -> None:
-        self._shown, self._summary = shown, summary
+    def __init__(self, output: str | None, shown: bool, summary: bool) -> None:
+        self._output, self._shown, self._summary = output, shown, summary
         self.skipped: list[tuple[int, int]] = []
         self._begun = time.monotonic()
         self._first_s: float | None = None
@@ -56,23 +58,23 @@ class Progress:
         """Add speech that was written to the file or the speaker, in seconds."""
         self._written_s += duration_s
 
-    def done(self, output: str | None) -> None:
+    def done(self) -> None:
         if self.skipped:
             self._summarise(f"Note: {describe_skipped(self.skipped)}")
         took_s = time.monotonic() - self._begun
         first_ms = 1000 * (self._first_s or 0.0)
-        target = f" → {output}" if output not in (None, "-") else ""
+        target = f" → {self._output}" if self._output not in (None, "-") else ""
         self._summarise(f"{self._made_s:.1f} s of speech in {took_s:.1f} s, the first after {first_ms:.0f} ms{target}")
         if self._loaded_s is not None:
             self._summarise(f"Loaded in {self._loaded_s:.1f} s; a running server answers at once: --url")
 
-    def interrupted(self, output: str | None) -> None:
-        if output is None:
+    def interrupted(self) -> None:
+        if self._output is None:
             self._summarise("Interrupted.")
         elif self._written_s == 0:
             self._summarise("Interrupted before there was speech; nothing was written.")
         else:
-            where = "were written" if output == "-" else f"are kept in {output}"
+            where = "were written" if self._output == "-" else f"are kept in {self._output}"
             self._summarise(f"Interrupted: {self._written_s:.1f} s of speech {where}.")
 
     def _summarise(self, text: str) -> None:
@@ -84,14 +86,11 @@ class Progress:
 Speech: TypeAlias = AsyncGenerator["tuple[int, bytes]", None]  # sample rate in Hz, s16le mono PCM
 
 
-async def play(
-    speech: Speech,
-    output: str | None,
-    output_format: str | None,
-    progress: Progress,
-    provenance: Provenance | None = None,
-) -> None:
+async def play(speech: Speech, open_sink: Callable[[int], Sink], progress: Progress) -> None:
     """Write or play all of the speech. If cancelled, the audio so far is kept as a complete file.
+
+    Args:
+        open_sink: returns the sink for a sample rate in Hz.
 
     Raises:
         ConfigError: there was no speech, or the sink cannot be opened.
@@ -112,7 +111,7 @@ async def play(
             async for rate_hz, pcm in pieces:
                 progress.made(len(pcm) / 2 / rate_hz)
                 if sink is None:
-                    sink = await loop.run_in_executor(thread, open_sink, output, output_format, rate_hz, provenance)
+                    sink = await loop.run_in_executor(thread, open_sink, rate_hz)
                 writes.append(loop.run_in_executor(thread, write, sink, rate_hz, pcm))
                 while writes and writes[0].done():
                     await writes.pop(0)
@@ -129,4 +128,4 @@ async def play(
         if sink is not None:
             await loop.run_in_executor(thread, sink.abort)
         thread.shutdown(wait=False)
-    progress.done(output)
+    progress.done()

@@ -20,7 +20,7 @@ from realtime_tts.audio.provenance import Provenance
 from realtime_tts.cli.checks import check_adapter, check_model, nothing_to_say
 from realtime_tts.cli.options import FILE, read_settings, recording_options, speech_options, voices_of_model
 from realtime_tts.cli.playing import Progress, Speech, play
-from realtime_tts.cli.sinks import FORMATS, check_sink
+from realtime_tts.cli.sinks import FORMATS, check_sink, open_sink
 from realtime_tts.config import EngineConfig
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, SpeechParams, given
 from realtime_tts.errors import ConfigError
@@ -101,7 +101,7 @@ def command(
     recordings = {name: options.pop(name) for name in _RECORDINGS}
     request = SayRequest(_given_text(text, text_file), options["voice"], recordings, params, options["lexicon"])
     _check(request, url, model, device)
-    progress = Progress(shown=not quiet and sys.stderr.isatty(), summary=not quiet)
+    progress = Progress(output, shown=not quiet and sys.stderr.isatty(), summary=not quiet)
     # Errors are reported, if possible, before a model is loaded, which may take minutes.
     check_sink(output, output_format)
     if request.text is not None and not request.text.strip():
@@ -116,9 +116,9 @@ def command(
         speech = _local(request, engine, progress)
     try:
         made_by = Provenance(f"realtime-tts {__version__}", voice=request.voice or "") if provenance else None
-        asyncio.run(play(speech, output, output_format, progress, made_by))
+        asyncio.run(play(speech, lambda rate_hz: open_sink(output, output_format, rate_hz, made_by), progress))
     except KeyboardInterrupt:
-        progress.interrupted(output)
+        progress.interrupted()
         raise
     except BrokenPipeError:  # the reader has closed the pipe; the flush at exit must not raise again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
