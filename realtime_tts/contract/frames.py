@@ -62,6 +62,18 @@ class TextCounts(Message):
     stuck_mended: int = 0
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class VoiceLatents(Message):
+    """Latents of a voice. Payload: float32 little-endian [num_patches, patch_size, latent_dim], first the reference's
+    patches, then the prompt's."""
+
+    voice_id: str
+    num_reference_patches: int
+    num_prompt_patches: int
+    patch_size: int
+    latent_dim: int
+
+
 # ---- gateway → worker --------------------------------------------------------------------------------------------
 
 
@@ -160,15 +172,9 @@ class EncodeVoice(Message):
 
 
 @_message
-class AddVoice(Message):
-    """Request to add a voice by its latents (payload as in `VoiceEncoded`), usable from the next frame on. Answered
-    only on failure, by `VoiceFailed`."""
+class AddVoice(VoiceLatents):
+    """Request to add a voice, usable from the next frame on. Answered only on failure, by `VoiceFailed`."""
 
-    voice_id: str
-    num_reference_patches: int
-    num_prompt_patches: int
-    patch_size: int
-    latent_dim: int
     prompt_text: str | None = None  # text of the prompt
     tenant: str = ""
 
@@ -255,15 +261,8 @@ class Failed(Message):
 
 
 @_message
-class VoiceEncoded(Message):
-    """Latents of a voice. Payload: float32 little-endian [num_patches, patch_size, latent_dim], first the reference's
-    patches, then the prompt's."""
-
-    voice_id: str
-    num_reference_patches: int
-    num_prompt_patches: int
-    patch_size: int
-    latent_dim: int
+class VoiceEncoded(VoiceLatents):
+    """Answer to `EncodeVoice`."""
 
 
 @_message
