@@ -16,6 +16,7 @@ from benchmarks.soak.account import History, Outcome, Record
 from benchmarks.soak.plan import Kind, Turn
 from realtime_tts.bench.native_stream import HEADER, TERMINAL, code_of, connect_stream
 from realtime_tts.bench.texts import tokens
+from realtime_tts.contract.watch import end_tasks
 
 LIMIT_S = 120.0  # for one attempt; a longer one counts as hung
 OPEN_S, CLOSE_S = 20.0, 1.0
@@ -94,9 +95,7 @@ class SoakClient:
         try:
             await self._listen()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(*tasks)
 
     def _closed(self, code: str) -> None:
         """Record why the connection ended before the context did."""

@@ -17,6 +17,7 @@ from realtime_tts.bench.arrivals import Arrival
 from realtime_tts.bench.native_stream import code_of, open_stream, speak
 from realtime_tts.bench.streams import GAVE_UP, Heard
 from realtime_tts.bench.texts import turn
+from realtime_tts.contract.watch import end_tasks
 
 _OPENING_AT_ONCE = 16
 _LOOK_S = 0.25
@@ -99,9 +100,7 @@ class _Generator:
         streams = [asyncio.create_task(self._stream(*one)) for one in zip(arrivals, heard, strict=True)]
         await self._until_over([task for task, arrival in zip(streams, arrivals, strict=True) if arrival.judged])
         busy = (time.process_time() - spent_s) / max(1e-9, time.monotonic() - self._begins_s)
-        for task in (*streams, probe):
-            task.cancel()
-        await asyncio.gather(*streams, probe, return_exceptions=True)
+        await end_tasks(*streams, probe)
         await asyncio.gather(*(socket.close() for socket in self._idle))
         for stream in heard:
             if not stream.terminal and not stream.error:

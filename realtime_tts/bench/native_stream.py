@@ -17,6 +17,7 @@ from websockets.typing import Subprotocol
 
 from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.texts import tokens
+from realtime_tts.contract.watch import end_tasks
 
 HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number, sequence, pts in samples
 TERMINAL = {"context.done", "context.cancelled", "context.failed"}
@@ -118,9 +119,7 @@ async def speak(
                 if message.get("context_id") == context_id:
                     _take(message, now, spoken)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
     return spoken
 
 

@@ -13,6 +13,7 @@ import click
 
 from realtime_tts.cli.checks import nothing_to_say
 from realtime_tts.cli.sinks import Sink
+from realtime_tts.contract.watch import end_tasks
 from realtime_tts.text.skipped import describe_skipped
 
 
@@ -122,9 +123,7 @@ async def play(speech: Speech, open_sink: Callable[[int], Sink], progress: Progr
         await loop.run_in_executor(thread, sink.close)
         sink = None
     finally:
-        for pending in writes:
-            pending.cancel()
-        await asyncio.gather(*writes, return_exceptions=True)
+        await end_tasks(*writes)
         if sink is not None:
             await loop.run_in_executor(thread, sink.abort)
         thread.shutdown(wait=False)

@@ -32,7 +32,7 @@ import torch
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.heap import GIVE_BACK_EVERY_S, HeapKeeper, resident_bytes
-from realtime_tts.contract.watch import watch
+from realtime_tts.contract.watch import end_tasks, watch
 from realtime_tts.engine.calibrate import with_text_head
 from realtime_tts.engine.client_channels import ClientChannels
 from realtime_tts.engine.engine import Engine, refusal
@@ -102,9 +102,7 @@ class Worker:
             self._wake.set()
             self._has_room.set()
             tasks += self._jobs.values()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(*tasks)
             self._encoder.shutdown(wait=False, cancel_futures=True)
             self._thread.shutdown(wait=False)
             await self.channels.close()
@@ -276,8 +274,7 @@ async def _load_while_wanted(
     try:
         return await asyncio.get_running_loop().run_in_executor(thread, load, options)
     finally:
-        gone.cancel()
-        await asyncio.wait([gone])
+        await end_tasks(gone)
 
 
 async def serve(fields: Mapping[str, Any], control: int, clients_path: str) -> int:
