@@ -21,14 +21,16 @@ import torch
 from realtime_tts.contract.files import cache_directory, write_whole
 from realtime_tts.contract.location import local_directory
 from realtime_tts.contract.policy import TextHead
+from realtime_tts.engine.continuity import Continuity
 from realtime_tts.engine.head_choice import HeadScore, SpokenSentence, choose_head, score_heads
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
 from realtime_tts.engine.segment import spoken_chars
 from realtime_tts.engine.setup import choose_device
+from realtime_tts.engine.voices import EngineVoiceCache
 from realtime_tts.errors import CheckpointError
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 from realtime_tts.model.generate import Noise, OfflineRunner, Stream, decode, streams_of
-from realtime_tts.model.sequence import Sequence, build_sequence, length_guard
+from realtime_tts.model.sequence import Sequence, length_guard
 from realtime_tts.model.text_head import AllHeadsProbe, TextSpans
 
 logger = logging.getLogger(__name__)
@@ -99,15 +101,9 @@ def _expected_s(times_s: AnySequence[float]) -> float:
 
 def _lay_out(loaded: LoadedModel, text: str, number: int) -> Sequence:
     """Lay out a sentence in one of the checkpoint's voices, in rotation, or without a voice if it has none."""
-    tokens = loaded.tokenizer.encode_located(text)
-    voices = list(loaded.policy.voices.values())
-    prefix = voices[number % len(voices)].text_prefix if voices else ""
-    return build_sequence(
-        loaded.config,
-        [token.id for token in tokens],
-        prefix_ids=loaded.tokenizer.encode_trusted(prefix),
-        spoken_chars=[token.start for token in tokens],
-    )
+    names: list[str | None] = [*loaded.policy.voices] or [None]
+    voice = EngineVoiceCache(loaded).get(names[number % len(names)], "")
+    return Continuity(loaded).lay_out(voice.conditioning, text)
 
 
 def _limit(loaded: LoadedModel, text: str, source: Sequence) -> int:
