@@ -41,11 +41,7 @@ def mean_and_peak(spans: Sequence[tuple[float, float]], begin_s: float, end_s: f
     mean = sum(stop_s - start_s for start_s, stop_s in inside) / (end_s - begin_s)
     # A span that ends where another one starts does not overlap it.
     changes = sorted([(start_s, 1) for start_s, _ in inside] + [(stop_s, -1) for _, stop_s in inside])
-    count = peak = 0
-    for _, change in changes:
-        count += change
-        peak = max(peak, count)
-    return mean, peak
+    return mean, max(itertools.accumulate(change for _, change in changes), default=0)
 
 
 @dataclasses.dataclass(slots=True)
