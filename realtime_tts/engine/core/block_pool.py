@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Iterable, Sequence
 
 BLOCK_SIZE = 16  # positions; small, so that a voice's short reference fills some
@@ -91,12 +92,8 @@ class BlockPool:
             num_prefill: positions of the prefill. Its last one is never taken from the cache, because the first patch
                 is computed from its hidden state.
         """
-        known: list[int] = []
-        for block_hash in hashes[: max(0, num_prefill - 1) // self.block_size]:
-            block = self._block_of.get(block_hash)
-            if block is None:
-                break
-            known.append(block)
+        usable = hashes[: max(0, num_prefill - 1) // self.block_size]
+        known = [self._block_of[block_hash] for block_hash in itertools.takewhile(self.holds, usable)]
         num_new = self.blocks_for(num_positions) - len(known)
         num_idle_known = sum(self._references[block] == 0 for block in known)
         if num_new > self.num_available - num_idle_known:
