@@ -27,7 +27,7 @@ from tqdm import tqdm
 from benchmarks.sentences import held_out
 from realtime_tts.bench.report import figure, table, write_json
 from realtime_tts.contract import frames
-from realtime_tts.contract.location import STARTER_VOICE, local_directory
+from realtime_tts.contract.location import STARTER_VOICE
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.engine import Engine
 from realtime_tts.model.checkpoint import LoadedModel, load_model
@@ -142,7 +142,7 @@ def misread(kind: str, text: str, places: list[float], rng: random.Random) -> Mi
 
 def measure(num_texts: int, step_s: float, seed: int, kinds: Sequence[str] = KINDS) -> dict[str, float]:
     """Return the figures."""
-    loaded = load_model(str(local_directory(STARTER_VOICE)))
+    loaded = load_model(STARTER_VOICE)
     speaker, rng = Speaker(loaded, step_s), random.Random(seed)
     sentences, voices = held_out(317), list(loaded.policy.voices)
     texts = {n + 1: (voices[n % len(voices)], sentences[n // len(voices) % len(sentences)]) for n in range(num_texts)}

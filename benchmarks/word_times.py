@@ -22,7 +22,6 @@ from benchmarks.recognition import Aligner
 from benchmarks.sentences import evaluation_sentences
 from realtime_tts.bench.report import figure, table, write_json
 from realtime_tts.contract.engine_options import EngineOptions
-from realtime_tts.contract.location import local_directory
 from realtime_tts.model.checkpoint import LoadedModel, load_model
 
 SEGMENTS = 10  # of one context, where segments continue one another
@@ -101,7 +100,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the raw figures here")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    loaded = load_model(str(local_directory(arguments.model) or arguments.model))
+    loaded = load_model(arguments.model)
     texts = evaluation_sentences()[arguments.skip :][: arguments.sentences]
     rows = measure(loaded, texts, arguments.modes)
     columns = ["mode", "voice", "words", "not_aligned", "p50_ms", "p95_ms", "median_ms"]

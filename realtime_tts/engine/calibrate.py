@@ -212,14 +212,13 @@ def calibrate_and_keep(model: str, device: str, write: bool) -> dict[str, object
     Raises:
         CheckpointError: there is no such checkpoint, or its serving.json cannot be written. ConfigError: the device.
     """
-    directory = local_directory(model)
-    if write and directory is None:
+    if write and local_directory(model) is None:
         raise CheckpointError("--write needs a checkpoint directory")
-    loaded = load_model(str(directory or model), choose_device(device))
+    loaded = load_model(model, choose_device(device))
     result = calibrate(loaded)
     assert result is not None, "without a budget there is a result"
-    if write and result.head is not None and directory is not None:
-        write_serving(directory, result.head)
+    if write and result.head is not None:
+        write_serving(loaded.path, result.head)
     write_cache(cache_path(loaded.path), result.head)
     scores = [{**dataclasses.asdict(score), "qualifies": score.qualifies} for score in result.scores]
     head = dataclasses.asdict(result.head) if result.head else None
