@@ -77,9 +77,7 @@ class StepCost:
 
     def affordable_positions(self, work: float, time_s: float, own_flow_steps: int = 0) -> int:
         """Return how many prefill positions a step with that much work can hold within `time_s`."""
-        spare_s = time_s - self.step_s(work, 0, own_flow_steps)
-        if spare_s <= 0:
-            return 0
+        spare_s = max(0.0, time_s - self.step_s(work, 0, own_flow_steps))
         return int(min(spare_s / max(self.weights[2], 1e-9), 1e9))
 
     def observe(self, work: float, num_positions: int, elapsed_s: float, own_flow_steps: int = 0) -> None:
