@@ -88,10 +88,7 @@ def random_model(config: ModelConfig, device: torch.device | str, seed: int) -> 
     """
     with torch.device("meta"), Uninitialised():
         model = VoxCPM(config)
-    vae = model.vae
-    del model.vae
-    model = model.to(parse_dtype(config.dtype))
-    model.vae = vae
+    model.to(parse_dtype(config.dtype)).vae.float()
     model = model.to_empty(device=device).requires_grad_(False)
     generator = torch.Generator(device).manual_seed(seed)
     modules = [module for module in model.modules() if any(True for _ in module.parameters(recurse=False))]
