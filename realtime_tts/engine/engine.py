@@ -205,7 +205,7 @@ class Engine:
     def _begin(self, emit: Callable[[frames.Message], None], cost: StepCost | None = None) -> None:
         """Begin without requests, cached prefixes, openings and counts."""
         self.scheduler = Scheduler(self.config, self._prepare, cost, self._remembered)
-        self.output = SpeechOutput(self.loaded, self.config, self.scheduler, emit)
+        self.output = SpeechOutput(self.loaded, self.scheduler, emit)
         self._prefixes = CachedPrefixes(self.scheduler.pool)
         self._memory = OpeningMemory(self.loaded.name, self.config.max_opening_bytes, self.config.patch_s)
         self.num_steps = 0

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from realtime_tts.contract import frames
 from realtime_tts.engine.core.request import StepFlags
 from realtime_tts.engine.core.scheduler import Scheduler
-from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.end_detector import PatchReading
 from realtime_tts.engine.proofreader import Fault, Finding
 from realtime_tts.engine.runtime.outputs import StepAudio, TextReading
@@ -26,13 +25,11 @@ class SpeechOutput:
         faulty: faults that the current step has proved, with their segments.
     """
 
-    def __init__(
-        self, loaded: LoadedModel, config: SchedulerConfig, scheduler: Scheduler, emit: Callable[[frames.Message], None]
-    ) -> None:
+    def __init__(self, loaded: LoadedModel, scheduler: Scheduler, emit: Callable[[frames.Message], None]) -> None:
         self.emit = emit
         self.faults: collections.Counter[str] = collections.Counter()
         self.faulty: list[tuple[EngineSegment, Finding]] = []
-        self._loaded, self._config, self._scheduler = loaded, config, scheduler
+        self._loaded, self._config, self._scheduler = loaded, scheduler.config, scheduler
         self._keeping: dict[str, EngineSegment] = {}  # with patches kept back
         self._looks_at_s = 0.0  # when these are looked at again
         self._head_follows = False  # the text head has followed a whole text; a head that does not, mends nothing
