@@ -16,6 +16,9 @@ class StepBuilder:
     `reach_s` is the time by which the step must be over, so that no chosen request that can be on time becomes late.
     `prefill_reach_s` is the same for running streams, parked ones included, that may have to wait for the next step.
     `least_reach_s`: no stream requires that the step is over earlier.
+
+    Attributes:
+        num_streams: number of requests so far. duration_s: estimated duration of the step so far.
     """
 
     def __init__(
@@ -31,30 +34,20 @@ class StepBuilder:
         self._prefill_reach_s = prefill_reach_s
         self._prefill: list[StepItem] = []
         self._decode: list[StepItem] = []
-        self._num_streams = self._num_positions = 0
+        self.num_streams = self._num_positions = 0
         self._extra_work = 0.0  # beyond 1 for each stream
         self._own_flow_steps = 0
         self._reach_s = math.inf
         self._least_reach_s = least_reach_s
         # A copy of the cost's weights, which do not change while a step is filled; read for each stream.
         fixed_s, self._per_stream_s, self._per_position_s, self._per_own_flow_step_s = cost.weights
-        self._step_s = fixed_s  # so far
+        self.duration_s = fixed_s
         self._upper_factor = cost.upper_factor
 
     @property
     def is_full(self) -> bool:
         """True if only requests that cannot wait may still join."""
-        return self._num_streams + self._extra_work >= self._config.full_streams
-
-    @property
-    def num_streams(self) -> int:
-        """Number of requests so far."""
-        return self._num_streams
-
-    @property
-    def duration_s(self) -> float:
-        """Estimated duration of the step so far."""
-        return self._step_s
+        return self.num_streams + self._extra_work >= self._config.full_streams
 
     def plan(self) -> StepPlan:
         """Return the step with the chosen requests."""
@@ -68,14 +61,14 @@ class StepBuilder:
         only if the step stays within `first_audio_s`. A step has at most one group whose number of flow steps
         is not the usual one.
         """
-        config, num_streams, now = self._config, self._num_streams, self._now
+        config, num_streams, now = self._config, self.num_streams, self._now
         full_streams = config.full_streams / (2 if deadline_s - now > config.ample_lead_s else 1)
         if num_streams >= self._max_streams or (can_wait and num_streams + self._extra_work >= full_streams):
             return
         if request.own_flow_steps and not self._fits_group(request):
             return
         added_s = self._added_s(request)
-        step_s = (self._step_s + added_s) * (self._upper_factor if can_wait else 1.0)
+        step_s = (self.duration_s + added_s) * (self._upper_factor if can_wait else 1.0)
         limit_s = min(self._reach_s - now, config.first_audio_s if yields else math.inf)
         if step_s > limit_s and num_streams and now - deadline_s <= config.max_late_s:
             return
@@ -83,15 +76,15 @@ class StepBuilder:
 
     def offer_prefill(self, request: Request, deadline_s: float, yields: bool = False) -> None:
         """Add a request whose input is not all computed, perhaps for a part of it; otherwise as `offer`."""
-        if self._num_streams >= self._max_streams:
+        if self.num_streams >= self._max_streams:
             return
         chunk = self._chunk(request, self._affordable(request, deadline_s))
         is_last = request.num_computed + chunk == request.num_prefill
         if chunk == 0 or (is_last and not self._fits_group(request)):
             return
         added_s = self._added_s(request)
-        step_s = self._step_s + added_s
-        is_too_long = is_last and yields and step_s > self._config.first_audio_s and self._num_streams > 0
+        step_s = self.duration_s + added_s
+        is_too_long = is_last and yields and step_s > self._config.first_audio_s and self.num_streams > 0
         if is_too_long and self._now - deadline_s <= self._config.max_late_s:
             return
         self._take(request, deadline_s, added_s, chunk, is_last=is_last)
@@ -100,8 +93,8 @@ class StepBuilder:
         """Return whether a patch of a draft, or one block of its input, keeps the step within `limit_s` and makes no
         stream late. The first request of a step always fits, unless it makes a parked stream late."""
         added_s = self._added_s(request) + self._per_position_s * self._draft_positions(request)
-        ends_s = self._now + self._step_s + added_s
-        is_soon = not self._num_streams or self._step_s + added_s <= limit_s
+        ends_s = self._now + self.duration_s + added_s
+        is_soon = not self.num_streams or self.duration_s + added_s <= limit_s
         return self._fits_group(request) and is_soon and ends_s <= min(self._reach_s, self._prefill_reach_s)
 
     def offer_draft(self, request: Request, limit_s: float) -> None:
@@ -110,7 +103,7 @@ class StepBuilder:
         if request.status is Status.DECODE:
             self._take(request, math.inf, added_s)
             return
-        spare_s = limit_s - self._step_s - added_s
+        spare_s = limit_s - self.duration_s - added_s
         affordable = max(BLOCK_SIZE, int(spare_s / max(self._per_position_s, 1e-9)))
         if chunk := self._chunk(request, affordable):
             is_last = request.num_computed + chunk == request.num_prefill
@@ -140,23 +133,23 @@ class StepBuilder:
         patches = request.num_patches, request.num_remembered
         items = self._prefill if chunk else self._decode
         items.append(StepItem(*item_of, request.num_computed, chunk or 1, is_last, *patches))
-        self._step_s += (added_s if is_last else self._per_stream_s) + self._per_position_s * chunk
-        self._num_streams += 1
+        self.duration_s += (added_s if is_last else self._per_stream_s) + self._per_position_s * chunk
+        self.num_streams += 1
         self._num_positions += chunk
         if is_last:
             self._extra_work += request.work - 1
             self._own_flow_steps = self._own_flow_steps or request.own_flow_steps
-        if deadline_s < self._reach_s and self._now + self._step_s <= deadline_s:
+        if deadline_s < self._reach_s and self._now + self.duration_s <= deadline_s:
             self._reach_s = max(deadline_s, self._least_reach_s)
 
     def _affordable(self, request: Request, deadline_s: float) -> int:
         """Return how many positions of a prefill leave all chosen streams on time. At least one block if the step is
         empty or the request is later than `max_late_s`."""
         slack_s = min(self._reach_s, self._prefill_reach_s) - self._now
-        work = self._num_streams + self._extra_work + request.work
+        work = self.num_streams + self._extra_work + request.work
         own_flow_steps = self._own_flow_steps or request.own_flow_steps
         affordable = self._cost.affordable_positions(work, slack_s, own_flow_steps) - self._num_positions
-        if self._num_streams == 0 or self._now - deadline_s > self._config.max_late_s:
+        if self.num_streams == 0 or self._now - deadline_s > self._config.max_late_s:
             affordable = max(affordable, BLOCK_SIZE)
         return affordable
 
