@@ -54,8 +54,6 @@ class FakeDevice:
         runner = self.harness.engine.runner
         self.flow_steps = loaded.policy.default_steps
         runner.is_asynchronous = True
-        runner.outputs.finite.fill_(1.0)
-        runner.outputs.finite_rows.fill_(1.0)
         for name, value in vars(runner.programs).items():
             if isinstance(value, Program):
                 value._body = self._counter(name)

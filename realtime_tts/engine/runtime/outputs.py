@@ -38,15 +38,15 @@ class StepAudio(NamedTuple):
 class StepOutputs:
     """Results in the order of the copy. `samples` is copied only as far as a step filled it, `pcm` only on request.
 
-    finite_rows [T]: whether a row's hidden states are finite. stop, finite, power [S]: for each stream that speaks;
-    power is its audio's mean square. readings [S, 2]: the text head's, in the order of `StepInputs.spoken_rows`.
-    patches [S, patch_size, latent_dim]. samples [S, samples] int16 and pcm [S, samples]: the audio. All but `samples`
-    are float32.
+    row_faults [T]: 0 if a row's hidden states are finite, else NaN. stop, faults, power [S]: for each stream that
+    speaks; faults is 0 if its patch and its audio are finite, else NaN; power is its audio's mean square. readings
+    [S, 2]: the text head's, in the order of `StepInputs.spoken_rows`. patches [S, patch_size, latent_dim]. samples
+    [S, samples] int16 and pcm [S, samples]: the audio. All but `samples` are float32.
     """
 
-    finite_rows: Tensor
+    row_faults: Tensor
     stop: Tensor
-    finite: Tensor
+    faults: Tensor
     power: Tensor
     readings: Tensor
     patches: Tensor
@@ -57,9 +57,9 @@ class StepOutputs:
         self, num_rows: int, num_streams: int, patch_shape: tuple[int, int], num_samples: int, device: torch.device
     ) -> None:
         shapes: dict[str, tuple[int, ...]] = {
-            "finite_rows": (num_rows,),
+            "row_faults": (num_rows,),
             "stop": (num_streams,),
-            "finite": (num_streams,),
+            "faults": (num_streams,),
             "power": (num_streams,),
             "readings": (num_streams, 2),
             "patches": (num_streams, *patch_shape),

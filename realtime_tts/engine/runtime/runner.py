@@ -259,15 +259,15 @@ class ModelRunner:
         self.stages.mark(LOC_ENC)
 
     def _unpack(self, layout: StepLayout, host: dict[str, Array], gap_s: float | None) -> StepResult:
-        finite_rows = host["finite_rows"].tolist()
-        flags = {name: _FINE if finite_rows[row] else _BROKEN for name, row in layout.last_rows.items()}
-        finite, stop, power, readings = (
-            host[name][: layout.num_speech].tolist() for name in ("finite", "stop", "power", "readings")
+        row_faults = host["row_faults"].tolist()
+        flags = {name: _FINE if row_faults[row] == 0.0 else _BROKEN for name, row in layout.last_rows.items()}
+        faults, stop, power, readings = (
+            host[name][: layout.num_speech].tolist() for name in ("faults", "stop", "power", "readings")
         )
         samples, pcm, patches, reads = host["samples"], host["pcm"], host["patches"], self._reads_text
         made = []
         for name, row, wants_float in layout.streams:
-            is_sound = bool(finite[row]) and flags.get(name, _FINE).finite
+            is_sound = faults[row] == 0.0 and flags.get(name, _FINE).finite
             flags[name] = StepFlags(bool(stop[row]), is_sound)
             audio = (pcm if wants_float else samples)[row]
             made.append(

@@ -48,11 +48,11 @@ class DeviceTensors:
         if len(slots):
             self.block_tables.index_copy_(0, slots, rows)
 
-    def slot_mapping(self, positions: Tensor, slots: Tensor) -> Tensor:
-        """Return the place of each position in the KV pool: positions, slots [T] → [T]."""
+    def map_slots(self, positions: Tensor, slots: Tensor, out: Tensor) -> None:
+        """Store the place of each position in the KV pool: positions, slots [T] → out [T]."""
         size, width = self.kv.block_size, self.block_tables.shape[1]
-        blocks = self.block_tables.view(-1).index_select(0, slots * width + positions // size)
-        return blocks * size + positions % size
+        blocks = self.block_tables.view(-1).index_select(0, torch.add(positions // size, slots, alpha=width))
+        torch.add(positions % size, blocks, alpha=size, out=out)
 
     def clear_blocks(self, blocks: Sequence[int]) -> None:
         """Zero blocks that may hold NaN: a masked position still enters a weighted sum, and 0 × NaN is NaN."""

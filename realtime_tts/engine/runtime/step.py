@@ -122,10 +122,10 @@ class StepPrograms:
         model, inputs, index = self.model, self.inputs, self.inputs.audio_index[:num_rows]
         text = model.embed_text(inputs.token_ids[:num_rows])
         is_audio = (index >= 0)[:, None]
-        embeddings = torch.where(is_audio, self._audio.index_select(0, index.clamp(min=0)), text)
-        self._embeddings[:num_rows] = embeddings
+        embeddings = self._embeddings[:num_rows]
+        torch.where(is_audio, self._audio.index_select(0, index.clamp(min=0)), text, out=embeddings)
         positions, slots = inputs.positions[:num_rows], inputs.slots[:num_rows]
-        self._slot_mapping[:num_rows] = self.state.slot_mapping(positions, slots)
+        self.state.map_slots(positions, slots, self._slot_mapping[:num_rows])
         spoken = TextSpans(
             inputs.spoken_rows[:num_rows], inputs.spoken_starts[:num_rows], inputs.spoken_lens[:num_rows]
         )
@@ -143,7 +143,8 @@ class StepPrograms:
         meta, slots = self._metadata(num_rows), self.inputs.hidden_slots[:num_rows]
         with self._adapted(self.inputs.row_adapters[:num_rows]):
             residual = self.model.residual_forward(hidden, embeddings, None, self._attend(meta))
-        self.outputs.finite_rows[:num_rows] = (torch.isfinite(hidden) & torch.isfinite(residual)).all(dim=1)
+        total = hidden.sum(1, dtype=torch.float32) + residual.sum(1, dtype=torch.float32)
+        torch.sub(total, total, out=self.outputs.row_faults[:num_rows])
         self.state.lm_hidden.index_copy_(0, slots, hidden)
         self.state.residual_hidden.index_copy_(0, slots, residual)
 
@@ -175,7 +176,8 @@ class StepPrograms:
         outputs.pcm[:count] = pcm
         outputs.samples[:count] = pcm.clamp(-1.0, 1.0).mul_(32767.0).round_()
         outputs.power[:count] = pcm.square().mean(dim=1)
-        outputs.finite[:count] = torch.isfinite(patches).all(dim=(1, 2)) & torch.isfinite(pcm).all(dim=1)
+        total = patches.sum((1, 2)) + outputs.power[:count]
+        torch.sub(total, total, out=outputs.faults[:count])
 
     def _attend(self, meta: AttentionMetadata, probe: HeadProbe | None = None) -> PagedAttention:
         return PagedAttention(self.backend, self.state.kv, meta, probe=probe)
