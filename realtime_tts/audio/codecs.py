@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from realtime_tts.errors import UnsupportedAudioFormat
 
-PACKET_CODECS = ("opus", "pcm_s16le", "mulaw", "alaw", "pcm_f32le")  # a packet is heard as it is
+PLAIN_CODECS = ("pcm_s16le", "mulaw", "alaw", "pcm_f32le")  # PCM and companding: encoding costs almost nothing
+PACKET_CODECS = ("opus", *PLAIN_CODECS)  # a packet is heard as it is
 STREAM_CODECS = ("mp3", "ogg_opus")  # packets are pieces of one file, which has to be read from its beginning
 CODECS = PACKET_CODECS + STREAM_CODECS
 OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
@@ -14,7 +15,6 @@ PCM_RATES_HZ = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 4
 FRAMES_MS = (10, 20, 40, 60)
 OPUS_BITRATES = (6_000, 256_000)
 OPUS_COMPLEXITY = 5  # of 0…10; docs/lab/gateway.md has the cost and quality of each
-BYTES_PER_SAMPLE = {"pcm_s16le": 2, "mulaw": 1, "alaw": 1, "pcm_f32le": 4}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from realtime_tts.audio.codecs import OPUS_BITRATES, PCM_RATES_HZ
+from realtime_tts.audio.codecs import OPUS_BITRATES, PCM_RATES_HZ, PLAIN_CODECS
 from realtime_tts.errors import UnsupportedAudioFormat
 
-PLAIN_CODECS = ("pcm_s16le", "pcm_f32le", "mulaw", "alaw")
 CODECS_OF = {
     "raw": PLAIN_CODECS,
     "wav": PLAIN_CODECS,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from realtime_tts.audio.codecs import BYTES_PER_SAMPLE, AudioFormat
+from realtime_tts.audio.codecs import PLAIN_CODECS, AudioFormat
 from realtime_tts.audio.pipeline import AudioPipeline
 from realtime_tts.errors import InternalError, RealtimeTTSError
 from realtime_tts.speech.encoders import Encoders
@@ -90,7 +90,7 @@ class ContextSpeech:
         if self._pipeline is None:  # closed: this caller is being cancelled, its cancellation arrives later
             raise asyncio.CancelledError("the encoder is closed")
         pipeline = await self._pipeline
-        if self._format.codec in BYTES_PER_SAMPLE:  # PCM and mu-law cost less than the way to a thread and back
+        if self._format.codec in PLAIN_CODECS:  # PCM and mu-law cost less than the way to a thread and back
             return job(pipeline)
         can_wait = self._live.is_ahead(self._context_id)
         return await self._encoders.run(partial(job, pipeline), can_wait=can_wait)
