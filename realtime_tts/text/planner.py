@@ -13,13 +13,16 @@ from realtime_tts.text.marks import SOUND, Break, Decoded, Piece, Substitute, Ta
 from realtime_tts.text.markup import MarkupReader, PositionMap
 from realtime_tts.text.normalizer import Normalizer, Reading
 from realtime_tts.text.opening import OpenText
-from realtime_tts.text.pauses import EMPTY_SPEECH_MS, MAX_SENTENCE_SILENCE_MS, MAX_SILENCE_MS
 from realtime_tts.text.segmenter import MAX_CHARS, Segmenter, SegmenterConfig, TextSegment
 from realtime_tts.text.skipped import SKIPPED, SkippedText
 from realtime_tts.text.splitting import split_spoken
 from realtime_tts.text.words import Word, place_words
 
 OPEN_STALL_S = 10.0  # a stalled text in an open segment holds an engine stream for at most this long
+MAX_SILENCE_MS = 60_000.0  # of one context: a text full of pauses must not hold its place for hours
+MAX_SENTENCE_SILENCE_MS = 600_000.0  # of one context, between its sentences
+# Clients of other services take an answer without audio for a failure: this much of it makes a frame in every format.
+EMPTY_SPEECH_MS = 160.0
 _END_WAIT_S = 0.03  # text that came in one piece is whole if its end follows within this time
 
 

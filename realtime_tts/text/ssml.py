@@ -18,9 +18,8 @@ import regex
 from realtime_tts.contract.speech_params import MAX_SPEED, MIN_SPEED
 from realtime_tts.errors import BadSSML
 from realtime_tts.text.marks import MAX_SUBSTITUTED_CHARS, Break, Decoded, Pause, Piece, Tag, substituted
-from realtime_tts.text.pauses import STRENGTHS_MS
 from realtime_tts.text.spelling import KINDS
-from realtime_tts.text.tags import RATES, VOLUMES, duration_ms, loudness, rate
+from realtime_tts.text.tags import RATES, STRENGTHS_MS, VOLUMES, duration_ms, loudness, rate
 
 MAX_TAG_CHARS = 1000  # of a comment too
 MAX_DEPTH = 32

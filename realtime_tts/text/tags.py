@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from enum import Enum
 
 from realtime_tts.contract.speech_params import MAX_SPEED, MAX_VOLUME, MIN_SPEED
-from realtime_tts.text.pauses import DEFAULT_PAUSE_MS, MAX_PAUSE_MS, STRENGTHS_MS
+
+MAX_PAUSE_MS = 10_000.0
+DEFAULT_PAUSE_MS = 500.0
+STRENGTHS_MS = {"none": 0.0, "x-weak": 100.0, "weak": 250.0, "medium": 500.0, "strong": 750.0, "x-strong": 1000.0}
 
 
 class Effect(Enum):

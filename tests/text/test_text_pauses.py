@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from realtime_tts.text.pauses import EMPTY_SPEECH_MS, MAX_SILENCE_MS
-from realtime_tts.text.planner import Planner, PlannerFactory, Segment
+from realtime_tts.text.planner import EMPTY_SPEECH_MS, MAX_SILENCE_MS, Planner, PlannerFactory, Segment
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,.?!'-"
 FACTORY = PlannerFactory(LETTERS, 70, 1.0)

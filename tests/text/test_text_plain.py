@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from realtime_tts.text.marks import MAX_SUBSTITUTED_CHARS, Break, Decoded, Pause, Piece, Substitute, Tag
 from realtime_tts.text.markup import MAX_TAG_CHARS, PlainReader
-from realtime_tts.text.pauses import MAX_PAUSE_MS
+from realtime_tts.text.tags import MAX_PAUSE_MS
 
 
 def found(*deltas: str) -> list[Piece]:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from realtime_tts.text.pauses import MAX_SENTENCE_SILENCE_MS
-from realtime_tts.text.planner import PlannerFactory, Segment
+from realtime_tts.text.planner import MAX_SENTENCE_SILENCE_MS, PlannerFactory, Segment
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz ,.?!'-"
 FACTORY = PlannerFactory(LETTERS, 70, 1.0)
