@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.cartesia.events import WordTimes
-from realtime_tts.dialects.json_input import Body, Integer, dump_json
+from realtime_tts.dialects.json_input import Body, dump_json
 from realtime_tts.dialects.turns import TurnDialect
 from realtime_tts.errors import RealtimeTTSError, UnsupportedAudioFormat
 from realtime_tts.session import messages
@@ -43,14 +43,9 @@ class _Choices(Body):
     language: str | None = None
 
 
-def _number(value: object) -> object:
-    """Return an integer that was sent as a string as a number."""
-    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
-
-
 class _Create(_Choices):
     encoding: str = _ENCODING
-    sample_rate: Annotated[Integer, BeforeValidator(_number)] = 24_000
+    sample_rate: int = Field(default=24_000, strict=False)  # may be sent as a string
     extra: _Extra = Field(default_factory=_Extra)
 
 
