@@ -38,7 +38,6 @@ class AudioPipeline:
     """
 
     def __init__(self, input_rate_hz: int, fmt: AudioFormat) -> None:
-        self.format = fmt
         codec = _STREAMED.get(fmt.codec)
         self._stream = EncodedStream(codec, fmt.sample_rate, fmt.bitrate) if codec else None
         self._encode, self.delay_samples = _frames_encoder(fmt, self._stream)
