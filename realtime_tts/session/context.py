@@ -101,7 +101,6 @@ class Context:
         self._first_text_at: float | None = None
         self._flushes: deque[tuple[int, str | None]] = deque()  # number of segments before the flush, its id
         self._frozen: HeardSpeech | None = None
-        self._held_at = 0.0
         self._had_draft = False
 
     # ---- text ----------------------------------------------------------------------------------------------------
@@ -247,7 +246,6 @@ class Context:
             clock.hold(aligner.word_end_ms(stop_ms) if message.at == "word" else stop_ms, now)
             if self.audio_complete or aligner.num_done == self.num_segments:
                 self.sender.limit_hold()
-            self._held_at = now
         return self._heard_at(clock.position_ms(now), math.inf)
 
     def rest(self) -> bool:
@@ -260,17 +258,12 @@ class Context:
         """Continue the speech. Return the position at which it goes on, in ms: the current one if it is not held."""
         clock = self.sender.clock
         from_ms = clock.position_ms(now)
-        if not clock.is_held:
+        if clock.held_at is None:
             return from_ms
-        if (now - self._held_at) * 1000 >= clause_after_ms:
+        if (now - clock.held_at) * 1000 >= clause_after_ms:
             from_ms = self.sender.aligner.clause_start_ms(from_ms, self.text.head(self.text.num_chars))
         clock.release(from_ms, now)
         return from_ms
-
-    @property
-    def held_at(self) -> float | None:
-        """Time at which the context was held, or None while it is not."""
-        return self._held_at if self.sender.clock.is_held else None
 
     def fail(self, error: RealtimeTTSError, next_sequence: int | None = None) -> None:
         """Drop what is queued; audio that was sent will still be heard. `next_sequence`: number of the terminal

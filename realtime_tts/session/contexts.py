@@ -232,8 +232,8 @@ class Contexts:
 
     def _times_out_at(self, context: Context) -> float:
         """Return when a context is cancelled if it is still held, or a draft, then."""
-        if context.held_at is not None:
-            return context.held_at + self.config.hold_timeout_s
+        if (held_at := context.sender.clock.held_at) is not None:
+            return held_at + self.config.hold_timeout_s
         return math.inf if context.draft_at is None else context.draft_at + self.config.draft_timeout_s
 
     # ---- changes, reported to both client and engine ---------------------------------------------------------------

@@ -22,13 +22,17 @@ class PlaybackClock:
         self.sent_ms = 0.0
         self.started_at: float | None = None  # when the first packet left
         self.paused = False
-        self.is_held = False  # paused by request: reports do not move the position
+        self.held_at: float | None = None  # paused by request since then: reports do not move the position
         self.heard_to_ms = 0.0  # the farthest position at which it was held
         self._base_ms = 0.0  # the position at `_base_at`
         self._base_at = 0.0
         self._acked_ms: float | None = None
         self._advanced_at = 0.0  # when acknowledgements last moved (or playback ran out of audio)
         self._trust_ms = MIN_TRUST_MS
+
+    @property
+    def is_held(self) -> bool:
+        return self.held_at is not None
 
     def position_ms(self, now: float) -> float:
         """Return the best estimate of the position: at most what was sent, at least what was acknowledged."""
@@ -91,7 +95,7 @@ class PlaybackClock:
     def hold(self, position_ms: float, now: float) -> None:
         """Stop the clock at a position, until `release`. The listener hears all audio up to there, sent or not yet."""
         self._base_ms, self._base_at = position_ms, now
-        self.is_held = self.paused = True
+        self.held_at, self.paused = now, True
         self.heard_to_ms = max(self.heard_to_ms, self._base_ms)
 
     def limit_hold(self, end_ms: float) -> None:
@@ -101,7 +105,7 @@ class PlaybackClock:
 
     def release(self, position_ms: float, now: float) -> None:
         """Go on at a position, which may be lower than one that was acknowledged."""
-        self.is_held = self.paused = False
+        self.held_at, self.paused = None, False
         self._base_ms, self._base_at, self._advanced_at = position_ms, now, now
         if self._acked_ms is not None:
             self._acked_ms = position_ms

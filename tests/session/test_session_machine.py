@@ -437,7 +437,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.client[name].overclaimed = True
         self.say(Hold(name, at, played_ms))
         held = self.session.contexts.open.get(name)
-        assert held is None or (held.held_at is None) is (held.draft_at is not None)
+        assert held is None or (held.sender.clock.held_at is None) is (held.draft_at is not None)
         assert held is None or held.sender.next_send_at(self.now, 0) in (None, self.now)
 
     @precondition(lambda self: self.is_open)
