@@ -42,12 +42,9 @@ def _rule(pattern: str) -> Rule:
     return Rule(f"({pattern})(?![\\w-])" + _EXTENSION, _phone)
 
 
-_NORTH_AMERICAN = r"\d{3}[-. ]\d{3}[-. ]\d{4}"
-
 DIGIT_RULES = (
-    _rule("1[- ]" + _NORTH_AMERICAN),
+    _rule(r"(?:1[- ])?\d{3}[-. ]\d{3}[-. ]\d{4}"),
     _rule(r"1[- ]\(\d{3}\) ?\d{3}[- ]\d{4}"),
-    _rule(_NORTH_AMERICAN),
     _rule(r"\d{3}-\d{4}"),
     Rule(r"(0\d{1,5}(?:(?: ?/ ?|[- ])\d{2,8}){1,4})(?![\w-]|[.,:]\d)" + _EXTENSION, _national),
     Rule(r"(?:(1)-)?(8\d\d)-([A-Z]{4,10})(?![\w-])", _vanity),

@@ -39,7 +39,7 @@ def _joined_and(match: re.Match[str], scan: Scan) -> str | None:
 
 LETTER_RULES = (
     Rule(r"xD(?![^\s.,!?])|XD(?![^\s.,!?])", ""),
-    Rule(r"C\+\+", {"C++": "C plus plus", ".NET": "dot net"}),
+    Rule(r"C\+\+", "C plus plus"),
     Rule(r"([A-G])#(?!\w)", lambda match, scan: f"{match[1]} sharp"),  # the languages C# and F#, and notes
     Rule(r"([A-Z]{1,2})&([A-Z]{1,2})" + END, _joined_and),
     Rule(r"[xX](?=\d)(?<=\d[xX])", "by"),
@@ -57,7 +57,7 @@ MARKUP_RULES = (
 SYMBOL_RULES = (
     Rule(r"(?<=[\w.])'s(?!\w)", POSSESSIVE),
     *MARKUP_RULES,
-    Rule(r"\.NET" + END, {"C++": "C plus plus", ".NET": "dot net"}),
+    Rule(r"\.NET" + END, "dot net"),
     Rule(r"-(?<=\d-)(?=\d{1,15} ?=)|-(?<=\d -)(?= \d{1,15} ?=)", "minus"),
     Rule(r"[-–—](?<=[\d%°][-–—])(?=[$€£¥]?\d)|[-–](?<=[\d%°] [-–])(?= [$€£¥]?\d)", _to),
     Rule(rf"{_DASH}(?=\d)(?<=[ap]m.)|{_DASH}(?=\d)(?<=[ap]\.m\..)", "to", any_case=True),
