@@ -85,8 +85,6 @@ def read_caps(word: str, scan: Scan) -> str:
 def is_initialism(caps: str, *, shouting: bool = False) -> bool:
     """Return True if these capitals are spelt as letters rather than read as a word."""
     lowered = caps.lower()
-    if lowered in ("us", "it"):
-        return not shouting
     if lowered in _LETTER_PAIRS:
         return True
     if lowered in _SPOKEN or lowered in _EMPHASISED:
