@@ -33,7 +33,7 @@ def fraction(numerator: int, denominator: int) -> str:
         return f"{cardinal(str(numerator))} over {cardinal(str(denominator))}"
     if numerator == 1:
         return f"one {name}"
-    return f"{cardinal(str(numerator))} {'halves' if name == 'half' else name + 's'}"
+    return f"{cardinal(str(numerator))} {name}s"
 
 
 def _fraction(match: re.Match[str], scan: Scan) -> str | None:

@@ -51,8 +51,6 @@ def _read_host(host: str, scan: Scan) -> str:
 def _read_path(path: str, scan: Scan) -> str:
     """Return the words of a URL after the host: no query, no fragment, at most `_MAX_PATH_WORDS` words."""
     plain = re.split(r"[?#]", path, maxsplit=1)[0].rstrip("/")
-    if not plain:
-        return ""
     return " " + " ".join(read_name(plain, scan).split()[:_MAX_PATH_WORDS])
 
 
