@@ -155,7 +155,7 @@ class Normalization:
         """Add the rest of the text, in stretches as `extending`; after the last, `spoken` returns the whole."""
         self._scan.is_open = False
         yield from self.extending(source, readings)
-        self._spoken.close()
+        self._spoken.write_pause()
 
     def spoken(self, first: int = 0) -> NormalizedText:
         """Return what has been read so far, without the spans before `first`. Until `close` the text ends with a word,

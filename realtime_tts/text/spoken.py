@@ -95,7 +95,7 @@ class SpokenTextBuilder:
         if opening:
             words = opening + " " * self._space + words
             self._space = self._is_apart
-        self._write_pause()
+        self.write_pause()
         if self.text and (self._space or (spaced and not opening)) and not self._joins(words[0]):
             self.text += " "
         start = len(self.text)
@@ -105,10 +105,14 @@ class SpokenTextBuilder:
         self.spans.append(Span(start, len(self.text), source_start, source_end))
         self._space, self._is_blank = spaced, False
 
-    def close(self) -> None:
-        """Write the pause at the end, if any."""
-        if self.spans:
-            self._write_pause()
+    def write_pause(self) -> None:
+        """Write the pause after the words so far, if any."""
+        mark = fit(self._pause, self._charset)
+        is_written, self._is_written = self._is_written, False
+        self._pause = ""
+        if mark:
+            self.text += mark
+            self._space = self._space or not is_written
 
     def _extend(self, ending: str, source_end: int) -> None:
         """Add to the last word without a space."""
@@ -123,14 +127,6 @@ class SpokenTextBuilder:
         if is_cjk_punctuation(last):
             return True
         return is_cjk(last) and (is_cjk(first) or is_cjk_punctuation(first))
-
-    def _write_pause(self) -> None:
-        mark = fit(self._pause, self._charset)
-        is_written, self._is_written = self._is_written, False
-        self._pause = ""
-        if mark:
-            self.text += mark
-            self._space = self._space or not is_written
 
 
 def _strength(mark: str) -> int:
