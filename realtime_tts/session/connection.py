@@ -130,12 +130,10 @@ class ConnectionState:
             ContextClosed: the client leaves.
             Draining: the server shuts down.
         """
+        if self.closes_as is CLIENT_LEFT:
+            raise ContextClosed("the client leaves")
         if self.closes_as is not None:
-            raise (
-                ContextClosed("the client leaves")
-                if self.closes_as is CLIENT_LEFT
-                else Draining("the server is shutting down")
-            )
+            raise Draining("the server is shutting down")
 
     # ---- changes -------------------------------------------------------------------------------------------------
 

@@ -236,11 +236,9 @@ class ContextSender:
         previous_end_ms = self.aligner.previous_end_ms
         if with_end and not words:
             previous_end_ms = self.aligner.settle_end()
-        return (
-            messages.Words(self.context_id, self.next_sequence, tuple(words), previous_end_ms)
-            if words or previous_end_ms is not None
-            else None
-        )
+        if not words and previous_end_ms is None:
+            return None
+        return messages.Words(self.context_id, self.next_sequence, tuple(words), previous_end_ms)
 
     def _num_leaving(self, waiting: Iterable[_Waiting], now: float, max_lead_ms: float, max_bytes: float) -> int:
         """Number of packets at the head of the queue, all of one length, that may leave. Stops after the entry of the
