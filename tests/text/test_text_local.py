@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from realtime_tts.text import language_data
 from realtime_tts.text.normalizer import Normalizer
+from realtime_tts.text.rules.local import local_rules
 
 READ = [
     ("de", "1 €, 101 kg, 1 kWh, 0,99 €, 5,00 €",
@@ -52,3 +54,24 @@ def test_a_model_that_reads_digits_gets_words_where_a_rule_is_sure(language: str
 def test_a_model_without_digits_gets_words_for_all(language: str, written: str, spoken: str) -> None:
     letters = frozenset("abcdefghijklmnopqrstuvwxyz ,.?!'-")
     assert Normalizer(language, letters).normalize(written).text == spoken
+
+
+def test_a_language_may_have_a_part_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    forms = {
+        "point": "celá",
+        "minus": "minus",
+        "to": "až",
+        "cents_joint": "a",
+        "hour": "hodina|hodin",
+        "hour_words": "h",
+    }
+    known = language_data._data
+    monkeypatch.setattr(
+        language_data, "_data", lambda language: {"forms": forms} if language == "cs" else known(language)
+    )
+    local_rules.cache_clear()
+    try:
+        read = Normalizer("cs").normalize("Ahoj, světe! 3,5 a -4. 1.2.2024, 5 € & § 6, £7, 2º, např. 8 km").text
+    finally:
+        local_rules.cache_clear()
+    assert read.startswith("Ahoj, světe! tři celá pět a minus 4. ")

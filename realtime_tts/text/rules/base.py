@@ -233,8 +233,10 @@ def _speaker(spoken: str | Mapping[str, str] | Speak) -> Speak:
 
 
 def any_of(names: Iterable[str]) -> str:
-    """Return a pattern of any of the names, longest first; white space within one may be missing."""
-    return "|".join(re.escape(name).replace(r"\ ", " ?") for name in sorted(names, key=len, reverse=True))
+    """Return a pattern of any of the names, longest first; white space within one may be missing. Without names it
+    matches nothing."""
+    patterns = (re.escape(name).replace(r"\ ", " ?") for name in sorted(names, key=len, reverse=True))
+    return "|".join(patterns) or "(?!)"
 
 
 class RuleList:

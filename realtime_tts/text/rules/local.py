@@ -64,12 +64,12 @@ class _Reader:
             *self._only("es fr pt", Rule(rf"([01]?\d|2[0-4]) ?h ?([0-5]\d){_END}", self._time)),
             Rule(rf"({number}){higher} ?({currency}){_END}", self._amount_at(1, 2, 3)),
             Rule(rf"({currency}) ?({number}){higher}", self._amount_at(2, 3, 1)),
-            Rule(r"[€£¥]|\$(?!\w)", {name: each.unit.many for name, each in self._currencies.items()}),
+            Rule(r"[€£¥]|\$(?!\w)", self._symbol),
             Rule(rf"({number}){higher} ?({unit})(?![^\W_]|[²³])", self._quantity),
             Rule(rf"(?<![\d.]){number}", self._plain),
             Rule(r"-(?=\d)(?<![^\s(]-)", forms.minus),
             Rule(r"[§&](?= )|§(?=\d)", self._sign),
-            Rule(rf"(\d{{1,4}})({any_of(self._ordinals) or '(?!)'}){_END}", self._ordinal),
+            Rule(rf"(\d{{1,4}})({any_of(self._ordinals)}){_END}", self._ordinal),
             Rule(rf"(?:{any_of(self._abbreviations)})(?![^\W_])", self._abbreviation),
             Rule(rf"(?:{any_of(before_number)}) ?(?=\d)", before_number),
             *self._only("fr", Rule(r"M\.(?= [A-ZÀ-Þ][^\W\d_])", "Monsieur")),
@@ -117,6 +117,8 @@ class _Reader:
     # Dates and times
 
     def _date(self, match: re.Match[str], scan: Scan) -> str | None:
+        if not self._months:
+            return None
         day, month, year = match.groups() if len(match[1]) <= 2 else match.group(3, 2, 1)
         parts = (self._day(day, match, scan), self._months[int(month) - 1], foreign_words(year, self._language, "year"))
         return f" {self._forms.month_joint}".join(parts)
@@ -169,6 +171,10 @@ class _Reader:
             return cents
         return f"{self._counted(whole, currency.unit, scan)} {self._forms.cents_joint} {cents}"
 
+    def _symbol(self, match: re.Match[str], scan: Scan) -> str | None:
+        currency = self._currencies.get(match.group())
+        return currency.unit.many if currency is not None else None
+
     def _quantity(self, match: re.Match[str], scan: Scan) -> str | None:
         low, high, name = match.groups()
         spoken = self._counted(high or low, self._units[name], scan)
@@ -188,7 +194,7 @@ class _Reader:
     def _sign(self, match: re.Match[str], scan: Scan) -> str | None:
         if self._language == "es" and re.match("h?i", scan.next_word(match.end()), re.IGNORECASE):
             return "e"  # "Pérez e Hijos"
-        return word_table("signs", self._language)[match.group()]
+        return word_table("signs", self._language).get(match.group())
 
     # Ordinals and abbreviations
 
