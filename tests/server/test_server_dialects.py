@@ -56,6 +56,8 @@ async def test_a_toy_dialect_is_interrupted_and_refused(make_gateway: Callable[.
         await read_until(socket, "heard")
         await socket.send(b"\x00")
         assert await read_until(socket, "error") == ["error invalid_message"]
+        await socket.send("command fail.\n.")
+        assert (await read_until(socket, "error"))[-1] == "error numerical_error"
 
 
 async def test_a_client_is_welcomed_before_it_says_anything(make_gateway: Callable[..., GatewayHarness]) -> None:

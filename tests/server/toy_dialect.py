@@ -22,6 +22,7 @@ from realtime_tts.session.messages import (
     ClientMessage,
     ContextCancelled,
     ContextDone,
+    ContextFailed,
     End,
     ErrorMessage,
     Leave,
@@ -66,7 +67,7 @@ class ToyDialect(Dialect):
             return ["done"]
         if isinstance(message, ContextCancelled):
             return [f"heard {message.spoken_chars}"]
-        return [f"error {message.code}"] if isinstance(message, ErrorMessage) else []
+        return [f"error {message.code}"] if isinstance(message, ContextFailed | ErrorMessage) else []
 
 
 def toy_problem(error: RealtimeTTSError, request_id: str) -> tuple[int, dict[str, object]]:

@@ -1,4 +1,4 @@
-"""Cache of voice previews that were requested; a preview is removed together with its voice."""
+"""Cache of voice previews that were requested. A preview is removed with its voice, or to make room for others."""
 
 from __future__ import annotations
 
