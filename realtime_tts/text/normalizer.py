@@ -78,10 +78,12 @@ class Normalizer:
     """Normaliser of texts in one language. Stateless and deterministic; contexts share an instance.
 
     Args:
-        language: BCP 47 tag. English is verbalised in full; in other languages only plain numbers, and only if
-            `charset` lacks digits. CJK text keeps its characters, digits and punctuation.
-        charset: the characters a model can read, in either case; None if it reads any. With a charset, acronyms are
-            spelt letter by letter, accents are folded, and what remains outside is dropped.
+        language: BCP 47 tag. English is read in full. Languages whose file has `forms` have rules for amounts, units,
+            dates, times, ordinals and abbreviations (`rules/local.py`). In all others only plain numbers become words,
+            and only with a `charset`.
+        charset: the characters a model can read, in either case; None if it reads any. With a charset, English
+            acronyms are spelt letter by letter, accents are folded, and what remains outside is dropped. Without one,
+            the rules of English leave text in other scripts, CJK included, as it is.
     """
 
     def __init__(self, language: str = "en", charset: frozenset[str] | None = None) -> None:
@@ -158,8 +160,8 @@ class Normalization:
         self._spoken.write_pause()
 
     def spoken(self, first: int = 0) -> NormalizedText:
-        """Return what has been read so far, without the spans before `first`. Until `close` the text ends with a word,
-        and `source` may contain more."""
+        """Return what has been read so far, without the spans before `first`. Before the end of `closing` the text
+        ends with a word, and `source` may contain more."""
         spoken = self._spoken
         spans, fates = tuple(spoken.spans[first:]), self._fates.known()
         return NormalizedText(spoken.text, self._folded.source, spans, fates, self._added_chars)
