@@ -291,7 +291,8 @@ class EngineClosed(EngineError):
 
 
 class EngineLost(EngineError):
-    """The worker died or hung; its requests can be sent again."""
+    """No worker can serve the request: it died or hung, or none has loaded the model yet. The request can be sent
+    again."""
 
     http_status, retryable = 503, True
 
