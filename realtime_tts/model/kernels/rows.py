@@ -1,4 +1,4 @@
-"""RMSNorm and SwiGLU by row. Only `model.fused` imports Triton kernels: all else works without triton."""
+"""RMSNorm and SwiGLU by row."""
 
 from __future__ import annotations
 
