@@ -1,9 +1,9 @@
 """Supervision of one engine worker process: spawn, wait until ready, watch, respawn. asyncio, no torch.
 
-The worker reports its state on a connection that it gets at its start, and ends when that ends. Its clients use a unix
-socket in a private directory. Whatever ends the worker (a crash, a kill, a damaged frame, five seconds
-without a step) or prevents its start (a full disk, no descriptor left), the pool is told at once and a new worker is
-started after a pause. No failure of a worker ends the supervision.
+The worker inherits a connection, reports its state on it, and exits when it closes. Its clients use a unix socket in a
+private directory. Whatever ends the worker (a crash, a kill, a damaged frame, five seconds without a step) or prevents
+its start (a full disk, no descriptor left), the pool is told at once and a new worker is started after a pause. No
+failure of a worker ends the supervision.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ class WorkerSpec:
 
     Attributes:
         command: ``--options JSON --clients PATH --control FD`` are appended.
-        ready_timeout_s: a worker that is not ready by then is restarted; the first start may download a model, and the
-            next continues the download.
-        hang_s: the same for a worker without a step although it has work: 30 times the longest step.
+        ready_timeout_s: time from the start of a worker until it is ready. A worker that takes longer is killed and
+            another one started. The first start may download a model; the next one continues the download.
+        hang_s: time without a heartbeat, or without a step while there is work, after which a ready worker is killed
+            and another one started. The default is 30 times the longest step.
         stop_s: from SIGTERM to SIGKILL.
         backoff_s, max_backoff_s: first and longest pause before a restart.
     """
