@@ -24,7 +24,7 @@ PATIENT_S = 60.0
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine even a small model takes longer to load than clients wait."""
-    monkeypatch.setattr(availability, "_LOAD_S", PATIENT_S)
+    monkeypatch.setattr(availability, "_MAX_LOAD_WAIT_S", PATIENT_S)
 
 
 @pytest.fixture
@@ -100,13 +100,13 @@ async def _says_hello(gateway: GatewayHarness) -> str:
 def test_a_model_that_takes_too_long_is_a_refusal_that_can_be_retried(
     gateway: GatewayHarness, gate: Path, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(availability, "_LOAD_S", 0.05)
+    monkeypatch.setattr(availability, "_MAX_LOAD_WAIT_S", 0.05)
     unload(gateway)
     gate.unlink()
     refused = http.post("/v1/audio/speech", json=BODY)
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "engine_lost")
     assert refused.headers["retry-after"]
-    monkeypatch.setattr(availability, "_LOAD_S", PATIENT_S)
+    monkeypatch.setattr(availability, "_MAX_LOAD_WAIT_S", PATIENT_S)
     gate.touch()
     assert http.post("/v1/audio/speech", json=BODY).status_code == 200
 

@@ -7,7 +7,9 @@ import enum
 from realtime_tts.errors import Draining, EngineLost, RealtimeTTSError
 from realtime_tts.workers.client import EngineClient
 
-_LOAD_S = 9.0  # that clients wait for an unloaded model: many give up a handshake after ten
+# A handshake or request waits this long for an unloaded model. Many clients give up a handshake after 10 s, and would
+# then miss the answer that says when to retry.
+_MAX_LOAD_WAIT_S = 9.0
 
 
 class GatewayState(enum.Enum):
@@ -44,7 +46,7 @@ class Availability:
             Draining, EngineLost: speech cannot be made now, or not yet.
         """
         self.check()
-        await self._engine.load(_LOAD_S)
+        await self._engine.load(_MAX_LOAD_WAIT_S)
         self.check()
         if self._engine.is_unloaded:
             raise EngineLost("the model is still being loaded")
