@@ -33,7 +33,8 @@ from realtime_tts.workers.client import EngineClient
 _CLOSE_CONNECTIONS_S = 3
 _DATE_EVERY_S = 1.0
 _METRICS_CONNECTIONS = 32
-# A thread releases the interpreter with every socket write; it could otherwise wait 5 ms for each busy one.
+# Every socket write releases the GIL. To get it back, the event loop waits for each other busy thread up to this long;
+# with Python's default that is 5 ms a thread.
 _SWITCH_INTERVAL_S = 0.0005
 
 
@@ -51,7 +52,7 @@ class BoundedServer(uvicorn.Server):
         self.connected = asyncio.Event()
         self._source = source
         self.limiter = ConnectionLimiter(self._make_protocol, self.server_state.connections, max_connections)
-        self.num_given = 0  # connections received from clients so far
+        self.num_new = 0  # connections so far, without those that a peer handed over
 
     @property
     def should_exit(self) -> bool:
@@ -77,7 +78,8 @@ class BoundedServer(uvicorn.Server):
         await super().shutdown(sockets=[])
 
     def _admit(self, connection: socket.socket, received: bytes) -> None:
-        self.num_given += not received  # connections from another gateway were counted there
+        if not received:  # a peer hands a connection over with its handshake, and has counted it before
+            self.num_new += 1
         self.connected.set()
         self.limiter.admit(connection, received)
 

@@ -52,7 +52,7 @@ async def run(control: int, directory: str) -> None:
 async def _report(link: HostLink, server: GatewayServer) -> None:
     await until(lambda: server.started)  # from then on it takes connections
     slots = server.gateway.admission.slots
-    await link.report(lambda: Report(server.num_given, server.limiter.num_taken, slots.counts), server.connected)
+    await link.report(lambda: Report(server.num_new, server.limiter.num_taken, slots.counts), server.connected)
 
 
 def _host_is_gone(task: asyncio.Task[None]) -> None:

@@ -89,7 +89,7 @@ class Report:
 
     Attributes:
         charges: characters charged since the last report.
-        num_given: connections that it was given so far.
+        num_given: connections that the host has given it so far.
         num_open: connections that are open now.
         counts: slots that it uses; they include those granted by the first `num_answers` answers.
     """
