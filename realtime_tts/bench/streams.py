@@ -46,15 +46,17 @@ def mean_and_peak(spans: Sequence[tuple[float, float]], begin_s: float, end_s: f
 
 @dataclasses.dataclass(slots=True)
 class Heard:
-    """One stream. Times in seconds since the moment at which its text was to be sent, however late it really was.
+    """One stream as a client received it. Times are seconds since its text was due, however late it was really sent.
 
-    scheduled_s: that moment, since the load began. chunks: (arrived, begins in the audio) of each piece of audio that
-    is later, by its position, than all before it: only these can stall a player. num_chunks: all of them.
-    last_s, position_s: when the last of them came, and where it begins.
-    ended_s: when its terminal message came. error: its code, or "" if all went well.
-    cancelled_at_s: time of the barge-in; None: none. terminal: the server's message at its end.
-    written: when its text was sent, and how many characters in complete words, two at least. words: where each begins
-    in the audio, seconds, and in the text, characters.
+    scheduled_s: when its text was due, since the load began. judged: results of the load count it; the others only keep
+    the load steady before and after.
+    chunks: (arrival, position in the audio) of the pieces of audio that can stall a player: each came later, for its
+    position, than all before it. num_chunks: number of all pieces. last_s, position_s: arrival and position of the
+    last one. audio_s: length of all audio, from the terminal message.
+    terminal, ended_s: the server's last message, and when it came. error: its code, or "" if all went well.
+    cancelled_at_s: time of the barge-in; None: none.
+    written: for each piece of text from the second complete word on: when it was sent, and the number of characters in
+    complete words until then. words: for each word where it begins in the audio, seconds, and in the text, characters.
     """
 
     scheduled_s: float = 0.0
@@ -80,13 +82,13 @@ class Heard:
 
     @property
     def after_cancel_ms(self) -> float:
-        """Return the time from the barge-in to the last of its audio, ms; 0 if none came after it."""
+        """Time from the barge-in to the last audio, ms; 0 if none came after it."""
         assert self.cancelled_at_s is not None
         return max(0.0, (self.last_s - self.cancelled_at_s) * 1000)
 
     @property
     def first_s(self) -> float:
-        """Time to the first audio; infinite if none came."""
+        """Time to the first audio, seconds; infinite if none came."""
         return self.chunks[0][0] if self.chunks else math.inf
 
     def stalls_s(self, pre_buffer_s: float) -> list[float]:
@@ -95,8 +97,8 @@ class Heard:
 
     @property
     def span(self) -> tuple[float, float]:
-        """From its text until the last of its audio has been played, or until it was interrupted, since the load
-        began."""
+        """Start and end, seconds since the load began: from the time its text was due until all audio was played, or
+        until the barge-in."""
         if not self.chunks or self.cancelled_at_s is not None:
             return self.scheduled_s, self.scheduled_s + self.ended_s
         heard_s = self.first_s + self.audio_s + sum(self.stalls_s(0.0))
@@ -125,12 +127,14 @@ class Bar:
 
 @dataclasses.dataclass(kw_only=True)
 class Stalls:
-    """Underruns of streams with one pre-buffer. streams, share: number and share of streams that stalled. late: number
-    of stalls."""
+    """Underruns of streams with one pre-buffer.
 
-    streams: int
+    num_streams, share: number and share of the streams that stalled. num_stalls, longest_ms: of all streams.
+    """
+
+    num_streams: int
     share: float
-    late: int
+    num_stalls: int
     longest_ms: float
 
     @classmethod
@@ -138,8 +142,8 @@ class Stalls:
         played = [stream.stalls_s(pre_buffer_ms / 1000) for stream in streams]
         num_stalled = sum(map(bool, played))
         return cls(
-            streams=num_stalled,
+            num_streams=num_stalled,
             share=num_stalled / len(played) if played else math.nan,
-            late=sum(map(len, played)),
+            num_stalls=sum(map(len, played)),
             longest_ms=1000 * max(itertools.chain.from_iterable(played), default=0.0),
         )

@@ -85,8 +85,8 @@ def load_table(result: LoadResult) -> str:
     }
     for pre_buffer_ms, stalls in result.stalls.items():
         rows[f"underruns with {pre_buffer_ms} ms of buffer"] = (
-            f"{percent(stalls.share)} of listeners, {percent(_share(stalls.late, result.packets))} of packets late, "
-            f"the longest wait {figure(stalls.longest_ms)} ms"
+            f"{percent(stalls.share)} of listeners, {percent(_share(stalls.num_stalls, result.packets))} of packets "
+            f"late, the longest wait {figure(stalls.longest_ms)} ms"
         )
     if number := result.barge_in_last_ms.count:
         last_ms, told_ms = figure(result.barge_in_last_ms.p95), figure(result.barge_in_told_ms.p95)

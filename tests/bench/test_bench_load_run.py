@@ -151,8 +151,8 @@ def test_a_refused_stream_does_not_count_as_a_listener() -> None:
     assert (result.asked, result.refused, result.streams) == (4, 1, 3)
     assert result.errors == {"engine_lost": 1, "overloaded": 1}
     assert result.first_audio_ms.p50 == pytest.approx(200)
-    assert result.stalls["0"].streams == 2  # and the one without audio
-    assert result.stalls["0"].late == 2
+    assert result.stalls["0"].num_streams == 2  # and the one without audio
+    assert result.stalls["0"].num_stalls == 2
     assert result.speech_per_s == pytest.approx(0.2)
     assert result.gateway_ms_per_speech_s == pytest.approx(50)
     assert result.worker_ms_per_speech_s == pytest.approx(500)

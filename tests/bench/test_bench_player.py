@@ -113,8 +113,8 @@ def test_a_result_counts_what_is_judged_and_shows_what_failed() -> None:
     assert result.errors == {"engine_lost": 1}
     assert result.first_audio_ms.p50 == pytest.approx(50)
     assert result.first_audio_ms.max == math.inf
-    assert result.stalls["0"].streams == 2
-    assert result.stalls["200"].streams == 2  # late by 240 ms in all, the last chunk
+    assert result.stalls["0"].num_streams == 2
+    assert result.stalls["200"].num_streams == 2  # late by 240 ms in all, the last chunk
     assert result.stalls["0"].share == pytest.approx(2 / 3)
     assert result.listening_peak == 3
 
