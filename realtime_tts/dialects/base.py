@@ -46,7 +46,7 @@ class Habits:
             `strict_ids` is on).
         resumes: clients may resume a session after a lost connection; else the session ends at once.
         in_turn: frames do not name their context, so contexts are spoken one after the other.
-        refusals_are_final: an error always ends its context: a context with a refused message has failed.
+        refusals_are_final: a refused message fails its context. In other dialects the context goes on.
         forgives_mistakes: an invalid message is refused, and the connection continues; else it is closed.
         needs_audio: clients treat a turn without audio as a failure: unspeakable text becomes short silence.
         min_idle_s: time in seconds for which clients keep a silent connection; the server's timeout applies if longer.
