@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, with_config
 
-from realtime_tts.contract.json_fields import STRICT, from_json
+from realtime_tts.contract.json_fields import STRICT, dataclass_of
 from realtime_tts.contract.speech_params import MAX_CFG, MAX_FLOW_STEPS, MIN_FLOW_STEPS
 from realtime_tts.errors import CheckpointError
 
@@ -47,7 +47,7 @@ class TextHead:
 
     @classmethod
     def from_map(cls, raw: object) -> TextHead:
-        return from_json(cls, raw, lambda field, problem: CheckpointError(f"text_head: {problem}"))
+        return dataclass_of(cls, raw, lambda field, problem: CheckpointError(f"text_head: {problem}"))
 
 
 @with_config(STRICT)
@@ -99,7 +99,7 @@ class ServingPolicy:
     @classmethod
     def from_map(cls, raw: object) -> ServingPolicy:
         """Make a policy from a parsed serving.json, or from the result of `to_map`."""
-        policy = from_json(cls, raw, lambda field, problem: CheckpointError(f"serving.json: {problem}"))
+        policy = dataclass_of(cls, raw, lambda field, problem: CheckpointError(f"serving.json: {problem}"))
         if policy.default_voice is not None and policy.default_voice not in policy.voices:
             raise CheckpointError(f"serving.json: default_voice {policy.default_voice!r} is none of voices")
         return policy

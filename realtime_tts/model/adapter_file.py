@@ -18,7 +18,7 @@ from pydantic import PositiveInt, with_config
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from realtime_tts.contract.json_fields import STRICT, from_json
+from realtime_tts.contract.json_fields import STRICT, dataclass_of
 from realtime_tts.errors import AdapterError, AdapterNotFound
 from realtime_tts.model.adapted import (
     ATTENTION,
@@ -114,7 +114,7 @@ def read_adapter_config(directory: Path) -> AdapterConfig:
     fields = raw.get("lora_config") if isinstance(raw, dict) else None
     if not isinstance(fields, dict):
         raise AdapterError(f"{CONFIG_FILE} has no object lora_config", field="lora_config")
-    config = from_json(
+    config = dataclass_of(
         AdapterConfig, fields, lambda field, problem: AdapterError(f"{CONFIG_FILE}: {problem}", field=field)
     )
     if not (config.enable_lm or config.enable_dit or config.enable_proj):
