@@ -50,18 +50,18 @@ def _json_entries(text: str) -> Iterator[Entry]:
 
 def _pls_entries(text: str) -> Iterator[Entry]:
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
-        raise BadLexicon("document types are not supported", field="lexicon")
+        raise BadLexicon("<!DOCTYPE> and <!ENTITY> are not allowed", field="lexicon")
     try:
         root = ElementTree.fromstring(text.strip("\ufeff \t\r\n").encode())
     except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise BadLexicon(f"not well-formed: {error}", field="lexicon") from error
+        raise BadLexicon(f"the PLS document is not well-formed XML: {error}", field="lexicon") from error
     if root.tag.rpartition("}")[2] != "lexicon":
         raise BadLexicon("the root element of PLS must be <lexicon>", field="lexicon")
-    for lexeme in root.iterfind("{*}lexeme"):  # in any namespace, and in none
+    for number, lexeme in enumerate(root.iterfind("{*}lexeme"), 1):  # in any namespace, and in none
         words = [_text(each) for each in lexeme.iterfind("{*}grapheme")]
         alias = lexeme.find("{*}alias")
         if not words:
-            raise BadLexicon("a <lexeme> has no <grapheme>", field="lexicon")
+            raise BadLexicon(f"<lexeme> number {number} has no <grapheme>", field="lexicon")
         if alias is None:
             raise BadLexicon(
                 f"{words[0][:64]!r} has no <alias>: phonemes are not supported, because the models read letters",

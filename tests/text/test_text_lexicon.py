@@ -190,14 +190,14 @@ def test_pls_has_words_as_they_are_written() -> None:
         ("[" * 100_000, "neither JSON nor PLS"),
         ('{"a": 1}', "must have a string"),
         ('{"a": {"phones": "eɪ"}}', "must have a string"),
-        ("<lexicon>", "not well-formed"),
+        ("<lexicon>", "PLS document is not well-formed XML"),
         ("<html/>", "root element of PLS"),
-        ("<lexicon><lexeme><alias>x</alias></lexeme></lexicon>", "no <grapheme>"),
+        ("<lexicon><lexeme><alias>x</alias></lexeme></lexicon>", "<lexeme> number 1 has no <grapheme>"),
         (
             "<lexicon><lexeme><grapheme>a</grapheme><phoneme>eɪ</phoneme></lexeme></lexicon>",
             "phonemes are not supported",
         ),
-        ('<!DOCTYPE l [<!ENTITY a "b">]><lexicon/>', "document type"),
+        ('<!DOCTYPE l [<!ENTITY a "b">]><lexicon/>', "<!DOCTYPE> and <!ENTITY> are not allowed"),
     ],
 )
 def test_files_that_hold_no_lexicon(text: str, message: str) -> None:
