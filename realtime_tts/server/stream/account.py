@@ -25,13 +25,15 @@ class _Open:
 
 
 class SessionAccount:
-    """Account of one session: counts its messages and logs the ends of its contexts."""
+    """Account of one session: counts its messages and logs the ends of its contexts. A message that is sent again after
+    a resume counts once."""
 
     def __init__(self, metrics: Metrics, session_id: str) -> None:
         self._metrics, self._session_id = metrics, session_id
         self._open: dict[str, _Open] = {}
         self._last_number = 0  # highest number of a context so far
-        self._done_ms: collections.OrderedDict[str, float] = collections.OrderedDict()  # by recently done context
+        # Length of the audio by context, of those that were done and whose playback may still be cancelled.
+        self._done_ms: collections.OrderedDict[str, float] = collections.OrderedDict()
 
     def sent(self, message: messages.ServerMessage, now: float) -> None:
         """Count a message that is sent at `now` (monotonic time in seconds)."""
@@ -55,16 +57,14 @@ class SessionAccount:
         self._metrics.contexts.labels("abandoned").inc(len(self._open))
         self._open.clear()
 
-    # Messages that are sent again after a resume were counted before.
-
     def _started(self, message: messages.ContextStarted) -> None:
-        if message.number > self._last_number:
+        if message.number > self._last_number:  # otherwise sent again
             self._last_number = message.number
             self._open[message.context_id] = _Open(message)
 
     def _ended(self, message: messages.TerminalMessage) -> None:
         if self._open.pop(message.context_id, None) is None:
-            return
+            return  # sent again
         outcome = _OUTCOMES[type(message)]
         figures = {name: getattr(message, name, None) for name in _LOGGED}
         log_event("context_ended", session=self._session_id, outcome=outcome, **figures)
@@ -81,14 +81,15 @@ class SessionAccount:
 
     def _acknowledged(self, message: messages.CancelAcknowledged) -> None:
         """Count a barge-in if a context was sent completely but not played completely; once for each context."""
-        audio_ms = self._done_ms.pop(message.context_id, 0.0) if message.context_id is not None else 0.0
+        if message.context_id is None or (audio_ms := self._done_ms.pop(message.context_id, None)) is None:
+            return
         if message.played_ms < audio_ms - _HEARD_SLACK_MS:
             self._metrics.barge_ins.inc()
 
     def _sent_packets(self, message: messages.AudioPackets, now: float) -> None:
         entry, packets = self._open.get(message.context_id), message.packets
         if entry is None or packets.end_samples <= entry.end_samples:
-            return
+            return  # sent again, or the end of a stream codec, whose packets have no length: `packet_samples` is 0
         audio, num_samples = entry.started.audio, packets.end_samples - max(entry.end_samples, packets.pts_samples)
         entry.end_samples = packets.end_samples
         duration_s = num_samples / audio.sample_rate
