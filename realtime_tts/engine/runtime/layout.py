@@ -1,4 +1,11 @@
-"""A step plan as rows: the row of each sequence, and the values of the device's inputs."""
+"""A step plan as rows: the row of each sequence, and the values of the device's inputs.
+
+- request: a segment as the scheduler sees it; item (`StepItem`): its part in one step.
+- segment (`EngineSegment`): the same for the engine, with its text, its model input and its patches.
+- sequence: all positions of a request: the model input (`Sequence`), then the patches that are fed back.
+- stream: a request that has a slot of the device; it speaks in a step that makes a patch for it.
+- row: one new position of a sequence; a row of flow and VAE is one stream that speaks.
+"""
 
 from __future__ import annotations
 
@@ -32,22 +39,24 @@ class StepLayout:
     """Layout of one step. Only sequences with new positions have rows; those with several come first, as the attention
     requires. The streams that speak are grouped by their number of flow steps, the usual number first.
 
-    last_rows: by request id, the row of the sequence's last new position. query_lens, context_lens: lengths of the
-    same sequences. tables: slot and blocks of every request in the step.
-    streams: those that speak, by row; gaps may lie between the groups. flow_groups: (flow steps, first row, number of
+    last_rows: by request id, the row of the sequence's last new position. query_lens, sequence_lens: numbers of new
+    positions and of all positions up to the last new one, in the same order. tables: slot and blocks of every request
+    in the step.
+    streams: those that speak, by row. Padding rows may lie between the groups: the graph for the usual number of flow
+    steps has a fixed number of rows, which may be more than its streams. flow_groups: (flow steps, first row, number of
     rows). has_adapters: whether a request in the step has an adapter.
-    context_groups: (context patches, whether they were made in this stream, number of streams) of those that begin.
+    vae_groups: (patches to decode first, whether they were made in this stream, number of streams) of those that begin.
     columns: values of the fields of `StepInputs`. patches: for `StepInputs.send`; LocEnc encodes the first entry.
     """
 
     last_rows: dict[str, int]
     query_lens: tuple[int, ...]
-    context_lens: tuple[int, ...]
+    sequence_lens: tuple[int, ...]
     tables: tuple[tuple[int, tuple[int, ...]], ...]
     streams: tuple[SpeakingStream, ...]
     flow_groups: tuple[tuple[int, int, int], ...]
     has_adapters: bool
-    context_groups: tuple[tuple[int, bool, int], ...]
+    vae_groups: tuple[tuple[int, bool, int], ...]
     columns: HostColumns
     patches: tuple[Patches, ...]
 
@@ -58,7 +67,7 @@ class StepLayout:
 
     @property
     def num_speech(self) -> int:
-        """Number of rows of flow and VAE, with the gaps between groups."""
+        """Number of rows of flow and VAE, with the padding rows between groups."""
         return len(self.columns.speech_slots)
 
     @property
@@ -110,12 +119,12 @@ def lay_out(plan: StepPlan, segments: Mapping[str, EngineSegment], rules: Layout
     return StepLayout(
         last_rows=last_rows,
         query_lens=tuple(item.num_positions for item in items),
-        context_lens=tuple(item.end for item in items),
+        sequence_lens=tuple(item.end for item in items),
         tables=tuple((item.slot, item.blocks) for item in items),
         streams=tuple(streams),
         flow_groups=tuple(flow_groups),
         has_adapters=any(segments[item.request_id].adapter is not None for item in items),
-        context_groups=tuple((*context, num_streams) for context, num_streams in contexts.items()),
+        vae_groups=tuple((*context, num_streams) for context, num_streams in contexts.items()),
         columns=columns,
         patches=(
             rows.features,

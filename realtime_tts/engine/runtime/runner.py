@@ -190,7 +190,7 @@ class ModelRunner:
         self.inputs.put(layout.columns)
         self.state.set_blocks(*self.inputs.send(layout.patches, self.state.changed_tables(layout.tables)))
         self._start_streams(layout)
-        programs.lens = host_lens(layout.query_lens, layout.context_lens)
+        programs.lens = host_lens(layout.query_lens, layout.sequence_lens)
         programs.encode(programs.encode.padded(len(layout.columns.patch_slots)))
         stages.mark(BASE)
         programs.base(programs.base.padded(layout.num_rows))
@@ -246,7 +246,7 @@ class ModelRunner:
         first_stream, first_patch = 0, layout.num_starting
         with torch.cuda.stream(self._decoder_stream):
             self.state.vae.reset(slots)
-            for num_patches, one_by_one, num_streams in layout.context_groups:
+            for num_patches, one_by_one, num_streams in layout.vae_groups:
                 own_slots = slots[first_stream : first_stream + num_streams]
                 first_stream += num_streams
                 if num_patches:
