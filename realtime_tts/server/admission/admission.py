@@ -24,7 +24,7 @@ from realtime_tts.errors import (
 )
 from realtime_tts.server.admission.auth import Authenticator
 from realtime_tts.server.admission.availability import Availability, GatewayState
-from realtime_tts.server.admission.capacity import RequestRate, SpeechLoad, refusal
+from realtime_tts.server.admission.capacity import RecentRequests, SpeechLoad, refusal
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.lateness import Lateness
 from realtime_tts.server.admission.peers import Charge, Peers
@@ -57,7 +57,7 @@ class Admission:
         self._peers, self._metrics = peers, metrics
         peers.on_charged = self._charged_by_peer
         self._quotas = Quotas(config.limits, self.authenticator.num_keys)
-        self._request_rate, self._refusal_delay, self._throttle = RequestRate(), RefusalDelay(), Throttle()
+        self._recent_requests, self._refusal_delay, self._throttle = RecentRequests(), RefusalDelay(), Throttle()
 
     def identify(self, connection: HTTPConnection) -> Client:
         """Return the client of a request or a handshake.
@@ -104,7 +104,7 @@ class Admission:
     async def _take(self, slot: Slot, replaces: bool) -> None:
         if slot.resumed is None or self._availability.state is not GatewayState.DRAINING:
             await self._availability.load()
-        self._request_rate.note(slot.client.tenant, time.monotonic())
+        self._recent_requests.note(slot.client.tenant, time.monotonic())
         if (refusal := self._refusal(slot.client)) is None:
             await self._peers.request_slot(slot, self._request(slot.client), self._decide)
         if slot.grant is Grant.FREE or self.slots.may_resume(slot):
@@ -125,7 +125,7 @@ class Admission:
             return  # its streams are unknown until it is loaded
         found, refusal = self._decide(self._request(client)), self._refusal(client)
         if found is not Grant.FREE or refusal is not None:
-            self._request_rate.note(client.tenant, time.monotonic())  # others are counted when they request a slot
+            self._recent_requests.note(client.tenant, time.monotonic())  # others are counted when they request a slot
             with self.noting_refusals(client):
                 raise refusal or _refusal_of(found)
 
@@ -177,7 +177,7 @@ class Admission:
 
     def context_refusal(self, tenant: str) -> RealtimeTTSError | None:
         """Return the error that refuses this key a new context now, if any; `max_queued` contexts may wait."""
-        self._request_rate.note(tenant, time.monotonic())
+        self._recent_requests.note(tenant, time.monotonic())
         load = self._load()
         found = refusal(load, tenant, max_waiting=self._config.limits.max_queued or load.num_streams)
         if found is None:
@@ -188,7 +188,7 @@ class Admission:
         speaking = Counter(self._peers.others.speaking)
         for owner in self.slots.owners:
             speaking[owner.client.tenant] += owner.num_speaking
-        is_late, asked = not self.lateness.may_begin, self._request_rate.counts(time.monotonic())
+        is_late, asked = not self.lateness.may_begin, self._recent_requests.counts(time.monotonic())
         return SpeechLoad(speaking, self._engine.num_streams, is_late, asked)
 
     # ---- characters ----------------------------------------------------------------------------------------------

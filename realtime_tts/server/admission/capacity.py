@@ -18,8 +18,8 @@ _MUCH_MORE = 2  # another key with more than this many times the requests may ha
 _SPARED = 4  # a key may have its share of 1/_SPARED of the streams despite lateness that another key causes
 
 
-class RequestRate:
-    """Counts the requests of the last 10 to 20 s, granted or refused.
+class RecentRequests:
+    """Number of requests by key in the last 10 to 20 s, granted or refused.
 
     Counts are kept in two successive windows, so memory grows with the number of keys, not of requests.
     """

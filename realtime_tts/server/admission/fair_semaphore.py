@@ -14,15 +14,15 @@ class FairSemaphore:
     """Grants a free slot to the waiting key that holds the fewest slots, in order of arrival where these are equal.
 
     Args:
-        num_places: number of slots.
+        num_slots: number of slots.
         of_one: maximum number of slots of one key.
         max_waiting, max_waiting_of_one: maximum number of waiting callers, in all and of one key. If more than
             `max_waiting` wait, the last caller of the key with the most waiting callers is refused.
         refusal: message of the error for a request that may not wait.
     """
 
-    def __init__(self, num_places: int, of_one: int, max_waiting: int, max_waiting_of_one: int, refusal: str) -> None:
-        self._num_places, self._of_one = num_places, of_one
+    def __init__(self, num_slots: int, of_one: int, max_waiting: int, max_waiting_of_one: int, refusal: str) -> None:
+        self._num_slots, self._of_one = num_slots, of_one
         self._max_waiting, self._max_waiting_of_one = max_waiting, max_waiting_of_one
         self._refusal = refusal
         self._taken: Counter[str] = Counter()
@@ -72,7 +72,7 @@ class FairSemaphore:
         self._let_in()
 
     def _let_in(self) -> None:
-        while self._taken.total() < self._num_places:
+        while self._taken.total() < self._num_slots:
             may_enter = [turn for turn, key in self._waiting.items() if self._taken[key] < self._of_one]
             if not may_enter:
                 return

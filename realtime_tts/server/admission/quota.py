@@ -15,9 +15,9 @@ from realtime_tts.server.admission.client import Client
 from realtime_tts.server.admission.token_bucket import TokenBucket, TokenBuckets
 
 
-def fair_share(num_places: int, num_sharers: int) -> int:
+def fair_share(num_slots: int, num_sharers: int) -> int:
     """Return the number of slots of each sharer, at least one."""
-    return max(1, num_places // max(1, num_sharers))
+    return max(1, num_slots // max(1, num_sharers))
 
 
 class Quotas:
@@ -31,20 +31,21 @@ class Quotas:
         self._limits, self._num_keys = limits, num_keys
         self._budgets = TokenBuckets()  # by key and token
 
-    # ---- places --------------------------------------------------------------------------------------------------
+    # ---- slots ---------------------------------------------------------------------------------------------------
 
-    def max_sessions(self, tenant: str, taken: Mapping[str, int], num_places: int) -> int:
+    def max_sessions(self, tenant: str, taken: Mapping[str, int], num_slots: int) -> int:
         """Return the number of sessions that a key may have now. `taken`: slots by key."""
-        limit = self._limits.max_sessions_per_tenant or num_places
-        if sum(taken.values()) >= self._limits.fair_share_from * num_places:
+        limit = self._limits.max_sessions_per_tenant or num_slots
+        if sum(taken.values()) >= self._limits.fair_share_from * num_slots:
             num_present = len({key for key, count in taken.items() if count} | {tenant})
-            limit = min(limit, fair_share(num_places, min(num_present + 1, self._num_keys)))
+            limit = min(limit, fair_share(num_slots, min(num_present + 1, self._num_keys)))
         return limit
 
     # ---- characters ----------------------------------------------------------------------------------------------
 
     def refusal(self, client: Client, now: float, num_chars: int = 1) -> RateLimited | None:
-        """Return the error that refuses this client so many characters now, if any; a session needs one."""
+        """Return the error that refuses this client so many characters now, if any. A new session is checked with one
+        character."""
         wait_s = max((budget.wait_s(num_chars, now) for budget in self._budgets_of(client, now)), default=0.0)
         if wait_s <= 0:
             return None

@@ -69,8 +69,8 @@ class Visitors:
 async def visitors() -> AsyncIterator[Callable[..., Visitors]]:
     made: list[Visitors] = []
 
-    def make(num_places: int = 2, of_one: int = 2, max_waiting: int = 4, max_waiting_of_one: int = 3) -> Visitors:
-        made.append(Visitors(FairSemaphore(num_places, of_one, max_waiting, max_waiting_of_one, "later")))
+    def make(num_slots: int = 2, of_one: int = 2, max_waiting: int = 4, max_waiting_of_one: int = 3) -> Visitors:
+        made.append(Visitors(FairSemaphore(num_slots, of_one, max_waiting, max_waiting_of_one, "later")))
         return made[-1]
 
     yield make
@@ -98,7 +98,7 @@ async def test_a_tenant_that_holds_less_goes_before_one_that_came_first(visitors
 
 
 async def test_a_slot_is_left_for_another_tenant(visitors: Callable[..., Visitors]) -> None:
-    all_here = visitors(num_places=4, of_one=3)
+    all_here = visitors(num_slots=4, of_one=3)
     await all_here.come("a1", "a2", "a3", "a4", "b1")
     assert all_here.inside == ["a1", "a2", "a3", "b1"]
     await all_here.go("b1")
@@ -118,7 +118,7 @@ async def test_a_request_that_finds_too_many_waiting_is_refused(visitors: Callab
 
 
 async def test_two_tenants_cannot_fill_the_queue(visitors: Callable[..., Visitors]) -> None:
-    all_here = visitors(num_places=2, of_one=1, max_waiting=4, max_waiting_of_one=3)
+    all_here = visitors(num_slots=2, of_one=1, max_waiting=4, max_waiting_of_one=3)
     await all_here.come("a1", "b1", "a2", "a3", "a4", "b2")
     await all_here.come("c1")  # a4 waits no longer
     await all_here.refused("a5")
@@ -127,7 +127,7 @@ async def test_two_tenants_cannot_fill_the_queue(visitors: Callable[..., Visitor
 
 
 async def test_a_request_that_is_cancelled_as_it_is_refused_takes_no_slot(visitors: Callable[..., Visitors]) -> None:
-    all_here = visitors(num_places=1, of_one=1, max_waiting=2, max_waiting_of_one=2)
+    all_here = visitors(num_slots=1, of_one=1, max_waiting=2, max_waiting_of_one=2)
     await all_here.come("a1", "a2", "a3")
     await all_here.come("b1")
     await all_here.cancel("a3")  # before it has run
@@ -150,7 +150,7 @@ async def test_a_cancelled_request_leaves_no_gap(visitors: Callable[..., Visitor
 async def test_a_request_that_is_cancelled_as_it_is_admitted_passes_its_slot_on(
     visitors: Callable[..., Visitors],
 ) -> None:
-    all_here = visitors(num_places=1, of_one=1)
+    all_here = visitors(num_slots=1, of_one=1)
     await all_here.come("a1", "b1", "c1")
     await all_here.go("a1", and_cancel="b1")
     assert all_here.came_in == ["a1", "c1"]

@@ -37,8 +37,8 @@ def text(num_chars: int) -> Text:
     return Text("c", "x" * num_chars)
 
 
-def may_enter(quota: Quotas, client: Client, held: Counter[str], num_places: int) -> bool:
-    return held.total() < num_places and held[client.tenant] < quota.max_sessions(client.tenant, held, num_places)
+def may_enter(quota: Quotas, client: Client, held: Counter[str], num_slots: int) -> bool:
+    return held.total() < num_slots and held[client.tenant] < quota.max_sessions(client.tenant, held, num_slots)
 
 
 # ---- places -------------------------------------------------------------------------------------------------------
@@ -83,24 +83,24 @@ def test_limits_of_a_key_and_of_a_token() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(
-    num_places=st.integers(1, 60),
+    num_slots=st.integers(1, 60),
     num_keys=st.integers(1, 6),
     fair_from=st.floats(0, 1),
     greed=st.lists(st.integers(1, 20), min_size=6, max_size=6),
     seed=st.integers(0, 2**32),
 )
 def test_a_tenant_below_its_share_is_admitted_if_a_slot_is_free(
-    num_places: int, num_keys: int, fair_from: float, greed: list[int], seed: int
+    num_slots: int, num_keys: int, fair_from: float, greed: list[int], seed: int
 ) -> None:
     """Sessions come and go; keys knock `greed` times as often as others."""
     quota, held, rng = quotas(num_keys, fair_from), Counter[str](), random.Random(seed)
     knocks = [Client(str(key)) for key in range(num_keys) for _ in range(greed[key])]
-    share = fair_share(num_places, num_keys)
-    for _ in range(3 * num_places):
+    share = fair_share(num_slots, num_keys)
+    for _ in range(3 * num_slots):
         rng.shuffle(knocks)
         for client in knocks:
-            is_owed = held.total() < num_places and held[client.tenant] < share
-            let_in = may_enter(quota, client, held, num_places)
+            is_owed = held.total() < num_slots and held[client.tenant] < share
+            let_in = may_enter(quota, client, held, num_slots)
             assert let_in or not is_owed
             held[client.tenant] += let_in
         leaver = rng.choice(sorted(held.elements()))

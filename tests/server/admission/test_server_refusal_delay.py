@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidStatus
 
 from realtime_tts.server.admission import refusal_delay as refusals_module
 from realtime_tts.server.admission.auth import create_key
-from realtime_tts.server.admission.capacity import WINDOW_S, RequestRate
+from realtime_tts.server.admission.capacity import WINDOW_S, RecentRequests
 from realtime_tts.server.admission.refusal_delay import BURST, MAX_DELAY_S, PER_S, RefusalDelay
 
 MakeGateway = Callable[..., GatewayHarness]
@@ -36,7 +36,7 @@ SPEECH_DOORS = (
 
 
 def test_requests_count_for_one_window_to_two() -> None:
-    asked = RequestRate()
+    asked = RecentRequests()
     for now in (0.0, WINDOW_S - 1, WINDOW_S + 1):
         asked.note("a", now)
     asked.note("b", WINDOW_S + 1)
