@@ -43,8 +43,8 @@ class TextSupply:
         return self.is_final or self._ahead(self.read, num_patches, config) < config.text_bound(num_patches)
 
     def reaches_further(self, num_patches: int, config: SchedulerConfig) -> bool:
-        """Return whether the patch after the next needs no more text than is read, however the next one turns out: it
-        may speak twice the usual."""
+        """Return whether the patch after the next needs no more text than is read, even if the next patch speaks twice
+        the usual amount."""
         if self.is_final:
             return self.read == self.known
         return self._ahead(self.read, num_patches, config) >= config.text_bound(1) + 2 * config.chars_per_patch
