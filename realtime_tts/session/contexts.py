@@ -231,7 +231,8 @@ class Contexts:
         return due
 
     def _times_out_at(self, context: Context) -> float:
-        """Return when a context is cancelled if it is still held, or a draft, then."""
+        """Return when the time limit of a hold or of a draft ends and the context is cancelled; infinite if it is
+        neither held nor a draft."""
         if (held_at := context.sender.clock.held_at) is not None:
             return held_at + self.config.hold_timeout_s
         return math.inf if context.draft_at is None else context.draft_at + self.config.draft_timeout_s
