@@ -60,7 +60,9 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     """One WebSocket.
 
     Attributes:
-        on_writable: called when the write buffer passes its high mark (False) and its low mark (True).
+        on_writable: called when asyncio's write buffer passes `WRITE_HIGH_BYTES` (False) and its low mark (True). It
+            begins to fill when the kernel's buffer is full, and both hold many seconds of Opus: False comes long after
+            a peer has stopped reading.
         on_failing: called with a close code and a reason before the socket is closed, for a framing error of the peer
                 or for a shutdown: the last time that `write_frames` may be called.
     """

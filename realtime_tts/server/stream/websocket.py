@@ -276,6 +276,7 @@ class Connection:
         self._socket.close(code, reason)
 
     def _on_writable(self, writable: bool) -> None:
+        """Tell the session whether the socket takes data. See `StreamProtocol`: False comes many seconds late."""
         if self._live is not None:
             self._live.writable(writable)
         if writable:
