@@ -16,7 +16,17 @@ _EPSILON_MS = 0.01  # times are float seconds; a deadline that is due must count
 
 
 class PlaybackClock:
-    """Playback clock of one context. All positions are ms from the start of the context's audio."""
+    """Playback clock of one context. All positions are ms from the start of the context's audio.
+
+    paused: the clock stands still, because acknowledgements are overdue or repeat a figure, or because it is held. The
+    next acknowledgement that advances continues a clock that is not held. held: paused on request of the client, until
+    `release`; acknowledgements are ignored.
+
+    Three other estimates of a playback exist. `metrics.PlaybackEstimate` counts underruns of a player without a buffer:
+    it ignores acknowledgements, so that the metric means the same for every client. `http.speech.heard_ms` is for
+    clients over HTTP, which acknowledge nothing but what they read. `ListenerLead` is the worker's: it counts audio
+    from when it is made, to schedule by, and extrapolates between the positions that this clock reports.
+    """
 
     def __init__(self) -> None:
         self.sent_ms = 0.0

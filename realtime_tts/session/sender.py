@@ -63,7 +63,8 @@ class ContextSender:
 
     @property
     def has_all_to_hold(self) -> bool:
-        """True if the audio up to where the context is held was added."""
+        """True if the audio up to where the context is held was added. Only for a held context: its clock stands
+        still, so any time gives its position."""
         return self._ms(self._next_pts) >= self.clock.position_ms(0.0) - _EPSILON_MS
 
     @property
