@@ -43,15 +43,16 @@ def _stacks(subject: Subject) -> list[fused.FusedStack]:
 
 
 def _no_whole_stacks(subject: Subject) -> None:
+    for stack in _stacks(subject):
+        stack.few_rows_kernel = None
     flow = subject.loaded.model.feat_decoder.fused
-    for part in (*_stacks(subject), flow):
-        if isinstance(part, (fused.FusedStack, fused.FusedFlow)):
-            part.few = None
+    if isinstance(flow, fused.FusedFlow):
+        flow.few_streams_kernel = None
 
 
 def _no_patch_attention(subject: Subject) -> None:
     for stack in _stacks(subject):
-        stack.patches = None
+        stack.patch_attention = None
 
 
 def _no_gated_product(subject: Subject) -> None:

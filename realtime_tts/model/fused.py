@@ -79,29 +79,30 @@ class FirstLayer:
 class FusedStack:
     """A `MiniCPM` whose residual additions are part of the products, and whose other operations are kernels.
 
-    few: kernel that takes a few rows through all layers at once.
-    patches: attention kernel for many short sequences, all of its length; faster than the general one.
-    many_rows: use SwiGLU in the epilogue of the product before it, if supported.
+    few_rows_kernel: takes a few rows through all layers at once.
+    patch_attention: attention kernel for many short sequences, all of its length; faster than the general one.
+    gated_epilogue: for many rows, compute SwiGLU in the epilogue of the product before it, if supported.
     fp8: `tail` uses products in eight bits for many rows. Raises ValueError if they are not supported.
     """
 
     def __init__(
         self,
         stack: MiniCPM,
-        few: LocalStack | PagedStack | None = None,
-        patches: PatchAttention | None = None,
+        few_rows_kernel: LocalStack | PagedStack | None = None,
+        patch_attention: PatchAttention | None = None,
         *,
-        many_rows: bool = False,
+        gated_epilogue: bool = False,
         fp8: bool = False,
     ) -> None:
         layers = list(stack.layers)
-        self._layers, self._norm, self.few, self.patches = layers, stack.norm, few, patches
+        self._layers, self._norm = layers, stack.norm
+        self.few_rows_kernel, self.patch_attention = few_rows_kernel, patch_attention
         self._qkv = Product([layer.self_attn.qkv_proj.weight for layer in layers])
         self._o = Product([layer.self_attn.o_proj.weight for layer in layers])
         self._gate_up = Product([layer.mlp.gate_up_proj.weight for layer in layers])
         self._down = Product([layer.mlp.down_proj.weight for layer in layers])
         self.gated: list[GatedProduct] = []
-        if many_rows and has_gated_product(layers[0].mlp.gate_up_proj.weight):
+        if gated_epilogue and has_gated_product(layers[0].mlp.gate_up_proj.weight):
             self.gated = [GatedProduct(layer.mlp.gate_up_proj.weight) for layer in layers]
         self.fp8 = Fp8Layers(layers) if fp8 else None
 
@@ -109,24 +110,25 @@ class FusedStack:
         """Return the same as `MiniCPM.forward`, for bidirectional attention within short sequences, and for attention
         over a paged cache without a probe or with a `HeadProbe`."""
         rows = x.reshape(-1, x.shape[-1]).contiguous()
-        if self.few is not None and len(rows) <= self.few.max_rows and not self.is_adapting:
-            rows = self._at_once(self.few, rows, rope, attend)
+        kernel = self.few_rows_kernel
+        if kernel is not None and len(rows) <= kernel.max_rows and not self.is_adapting:
+            rows = self._at_once(kernel, rows, rope, attend)
         else:
             for index in range(len(self._layers)):
                 heads = self._attend(index, self.project(index, rows), rope, attend, x.shape[-2])
                 rows = self.finish(index, rows, heads)
         return self._normed(self._norm, rows).view(x.shape)
 
-    def _at_once(self, few: LocalStack | PagedStack, rows: Tensor, rope: Rope | None, attend: Any) -> Tensor:
+    def _at_once(self, kernel: LocalStack | PagedStack, rows: Tensor, rope: Rope | None, attend: Any) -> Tensor:
         """Run all layers in one kernel."""
-        if isinstance(few, LocalStack):
-            return few.forward(rows, rope)
+        if isinstance(kernel, LocalStack):
+            return kernel.forward(rows, rope)
         probe, meta, first = attend.probe, attend.meta, attend.first_layer
         probed = probe.layer if probe is not None else None
-        done, queries = few.forward(rows, rope, attend.kv, first, meta, probed)
+        done, queries = kernel.forward(rows, rope, attend.kv, first, meta, probed)
         if queries is not None:
             keys, _ = attend.kv.layer(first + probe.layer)
-            probe.readings = head_reading(queries, None, keys, meta, few.heads, probe)
+            probe.readings = head_reading(queries, None, keys, meta, kernel.heads, probe)
         return done
 
     def _attend(self, index: int, qkv: Tensor, rope: Rope | None, attend: Any, length: int) -> Tensor:
@@ -143,10 +145,10 @@ class FusedStack:
     def first_layer(self, mu: Tensor, prefix: Tensor, times: Tensor) -> FirstLayer | None:
         """Return the precomputed first layer of a flow if it is faster, else None: see `FirstLayer`."""
         is_more = len(self._layers) > 1 and not self.is_adapting
-        patches = self.patches
-        if patches is None or not is_more or 2 * len(mu) < MIN_SEQUENCES:
+        patch_attention = self.patch_attention
+        if patch_attention is None or not is_more or 2 * len(mu) < MIN_SEQUENCES:
             return None
-        return FirstLayer(self._layers[0], self._qkv, patches, mu, prefix, times)
+        return FirstLayer(self._layers[0], self._qkv, patch_attention, mu, prefix, times)
 
     def tail(self, rows: Tensor, rope: Rope | None, length: int, num_tail: int, first: Tensor | None = None) -> Tensor:
         """Return the same as `MiniCPM.forward_tail`, flat: rows [N * length, hidden] → [N * num_tail, hidden].
@@ -170,9 +172,9 @@ class FusedStack:
 
     def _attend_locally(self, qkv: Tensor, rope: Rope | None, length: int, num_queries: int) -> Tensor:
         """Return attention within whole short sequences, for the last positions of each."""
-        patches = self.patches
-        if patches is not None and len(qkv) >= MIN_SEQUENCES * length:
-            return patches(qkv, rope, num_queries)
+        patch_attention = self.patch_attention
+        if patch_attention is not None and len(qkv) >= MIN_SEQUENCES * length:
+            return patch_attention(qkv, rope, num_queries)
         attention = self._layers[0].self_attn
         return local_attention(qkv, rope, length, num_queries, attention.num_heads, attention.num_kv_heads)
 
@@ -208,11 +210,11 @@ class FusedStack:
 class FusedFlow:
     """A `FlowMatching` with two kernels around each evaluation of its estimator.
 
-    few: kernel that takes a few streams through the whole loop at once.
+    few_streams_kernel: takes a few streams through the whole loop at once.
     """
 
-    def __init__(self, flow: FlowMatching, stack: FusedStack, few: FlowStack | None = None) -> None:
-        self._dit, self.stack, self.few = flow.estimator, stack, few
+    def __init__(self, flow: FlowMatching, stack: FusedStack, few_streams_kernel: FlowStack | None = None) -> None:
+        self._dit, self.stack, self.few_streams_kernel = flow.estimator, stack, few_streams_kernel
 
     def forward(self, mu: Tensor, prefix: Tensor, noise: Tensor, schedule: FlowSchedule, cfg: Tensor) -> Tensor:
         """Return the same as `FlowMatching.forward`, for schedules with guidance."""
@@ -221,8 +223,9 @@ class FusedFlow:
         dtype, patch_size = dit.in_proj.weight.dtype, noise.shape[1]
         length = mu.shape[1] + dit.separate_time + 2 * patch_size
         rope, cond = dit.decoder.first_rotary(length), dit.cond_proj(prefix.to(dtype))
-        if self.few is not None and len(noise) <= self.few.MAX_STREAMS and not self.stack.is_adapting:
-            return self.few.solve(mu, cond, noise, schedule, cfg, rope)
+        kernel = self.few_streams_kernel
+        if kernel is not None and len(noise) <= kernel.MAX_STREAMS and not self.stack.is_adapting:
+            return kernel.solve(mu, cond, noise, schedule, cfg, rope)
         x, mu, cfg = noise.float().clone(), mu.contiguous(), cfg.float().contiguous()
         weight, bias = dit.in_proj.weight.contiguous(), dit.in_proj.bias
         first = self.stack.first_layer(mu, cond, schedule.embeddings) if dit.separate_time else None
@@ -253,16 +256,17 @@ def fuse(model: VoxCPM, *, fp8_flow: bool = False) -> None:
             stack.fused = FusedStack(stack, _built(stack, functools.partial(PagedStack, stack), reasons))
     encoder, dit = model.feat_encoder.encoder, flow.estimator
     if encoder.fused is None and _fits(encoder) and 1 + patch_size <= MAX_LOCAL_LENGTH:
-        few = _built(encoder, lambda: LocalStack(encoder, 1 + patch_size), reasons)
-        encoder.fused = FusedStack(encoder, few, _patches(encoder, 1 + patch_size, reasons))
+        kernel = _built(encoder, lambda: LocalStack(encoder, 1 + patch_size), reasons)
+        encoder.fused = FusedStack(encoder, kernel, _patch_attention(encoder, 1 + patch_size, reasons))
     length = num_mu + dit.separate_time + 2 * patch_size
     fits = _fits(dit.decoder) and length <= MAX_LOCAL_LENGTH
     if fp8_flow and not fits:
         raise ValueError("the model's flow does not run through fused kernels")
     if fits and (not isinstance(flow.fused, FusedFlow) or (flow.fused.stack.fp8 is not None) != fp8_flow):
         loop = _built(dit.decoder, lambda: FlowStack(dit, num_mu, patch_size), reasons)
-        many = FusedStack(dit.decoder, patches=_patches(dit.decoder, length, reasons), many_rows=True, fp8=fp8_flow)
-        flow.fused = FusedFlow(flow, many, loop)
+        attention = _patch_attention(dit.decoder, length, reasons)
+        layers = FusedStack(dit.decoder, patch_attention=attention, gated_epilogue=True, fp8=fp8_flow)
+        flow.fused = FusedFlow(flow, layers, loop)
     if model.vae.fused is None and can_fuse(model.vae):
         model.vae.fused = FusedDecoder(model.vae, model.config.patch_size)
     if reasons:
@@ -281,7 +285,7 @@ def _built(stack: MiniCPM, make: Callable[[], Built], reasons: set[str]) -> Buil
     return None
 
 
-def _patches(stack: MiniCPM, length: int, reasons: set[str]) -> PatchAttention | None:
+def _patch_attention(stack: MiniCPM, length: int, reasons: set[str]) -> PatchAttention | None:
     attention, device = stack.layers[0].self_attn, stack.norm.weight.device
     heads, kv_heads = attention.num_heads, attention.num_kv_heads
     return _built(stack, lambda: PatchAttention(length, heads, kv_heads, device), reasons)

@@ -213,7 +213,7 @@ def test_a_flow_of_many_streams(streams: int) -> None:
     mu, prefix = draw(streams, 2, 256, dtype=torch.bfloat16), draw(streams, 4, 32)
     noise, cfg = draw(streams, 4, 32), 1 + 2 * torch.rand(streams, device="cuda")
     patches = PatchAttention(11, 4, 2, torch.device("cuda"))
-    fused = FusedFlow(flow, FusedStack(dit.decoder, patches=patches))
+    fused = FusedFlow(flow, FusedStack(dit.decoder, patch_attention=patches))
 
     def moved(solver: FlowMatching | FusedFlow, dtype: torch.dtype) -> Tensor:
         schedule = flow.schedule(6)
