@@ -1,8 +1,9 @@
 """Speech parameters, each defined once: type, bounds, choices, default and help.
 
-The table gives the parsers of the dialects, the checks, `GET /v1/models`, OpenAPI, the options of `realtime-tts say`,
-the arguments of `TTS.generate` and the table in the documentation. A new parameter is one key of `SpeechParams` and the
-code that obeys it. The voice and the audio format are no parameters: each has its own place in every protocol.
+The table gives the parsers of the native protocol and of OpenAI's, the checks, `GET /v1/models`, OpenAPI, the options
+of `realtime-tts say`, the arguments of `TTS.generate` and the table in the documentation. There a new parameter is one
+key of `SpeechParams` and the code that obeys it. The other dialects map their own fields: they offer it only once their
+parsers do. The voice and the audio format are no parameters: each has its own place in every protocol.
 """
 
 from __future__ import annotations
