@@ -27,7 +27,9 @@ class Simulated(ServerLoad):
         self.num_loads += 1
         num_judged = sum(arrival.judged for arrival in arrivals)
         first_s = 0.05 if num_judged <= self.limit else 0.5
-        return [Heard(arrival.at_s, [(first_s, 0.0)], self.turn_s, judged=arrival.judged) for arrival in arrivals]
+        return [
+            Heard(arrival.at_s, [(first_s, 0.0)], audio_s=self.turn_s, judged=arrival.judged) for arrival in arrivals
+        ]
 
 
 def test_capacity_is_what_all_runs_hold() -> None:
