@@ -63,7 +63,12 @@ class Scheduler:
         remembered: sends a request's next patch from memory and returns its flags; None: the device must make it.
         cost: estimates the duration of a step.
 
-    restart_s: the lead that a request needs whose next patch begins it anew, in seconds, with a patch to spare.
+    Attributes:
+        restart_s: lead in seconds with which a request can begin anew: its next patch is then in time, with one patch
+            to spare. Updated in each step.
+        num_extensions: how often a running request took in more text.
+        num_extended_positions: positions that were computed again for that.
+        num_text_waits: waits for text of requests that had spoken.
     """
 
     def __init__(
