@@ -649,7 +649,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             head
             for context in self.scheduler._contexts.values()
             for head in list(context.requests)[:1]
-            if not self.scheduler._contexts[head.context_id].holds_back(head) and not self.scheduler._awaits_text(head)
+            if not context.holds_back(head) and not self.scheduler._text_waits.lacks_text(head)
         ]
         resting = [request for request in unparked if request.slot >= 0 and self.scheduler._rests(request, self.now)]
         slots_or_blocks_held = self.scheduler._active

@@ -80,8 +80,8 @@ class Request:
     num_remembered: int = 0
     num_extensions: int = 0
     num_extended_positions: int = 0
-    num_text_waits: int = 0
-    text_wait_s: float = 0.0
+    num_text_waits: int = 0  # this and the next three: set by `TextWaits`
+    text_wait_s: float = 0.0  # time for which its listener heard nothing because of them
     waits_since_s: float | None = None  # for text
     resumed_s: float | None = None  # when text last ended a wait
     started_s: float | None = None

@@ -39,6 +39,7 @@ from realtime_tts.engine.core.request import (
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_builder import StepBuilder
 from realtime_tts.engine.core.step_cost import StepCost
+from realtime_tts.engine.core.text_waits import TextWaits
 from realtime_tts.errors import Overloaded, RequestTooLarge
 
 # After a step with another number of flow steps, its tenant's streams with such a number wait for this many lengths of
@@ -50,7 +51,6 @@ _RECENT_S = 10.0  # a tenant that sent a request within this time counts as pres
 # for so many steps.
 _DRAFT_SHARE, _DRAFT_SAVED_STEPS = 0.03, 8
 _DRAFTS_ALONE_S = 0.0125  # a step of drafts alone, for which a new request may have to wait
-_HURRY_STEPS = 3  # steps until a second patch is there: one that has begun, one that is planned, and its own
 
 
 class Scheduler:
@@ -68,7 +68,6 @@ class Scheduler:
             to spare. Updated in each step.
         num_extensions: how often a running request took in more text.
         num_extended_positions: positions that were computed again for that.
-        num_text_waits: waits for text of requests that had spoken.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class Scheduler:
         self.restart_s = 3 * config.patch_s
         self.num_extensions = 0
         self.num_extended_positions = 0
-        self.num_text_waits = 0
+        self._text_waits = TextWaits(config, self._active, lambda work: self.cost.upper_bound_s(work))
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
@@ -376,7 +375,8 @@ class Scheduler:
             if context.lead.underrun_s > ample_s and request.is_plain:
                 ample.append(request)
                 continue
-            if (not supply.is_final or request.waits_since_s is not None) and not self._has_text(request, now):
+            may_wait = not supply.is_final or request.waits_since_s is not None
+            if may_wait and self._text_waits.update(context, now):
                 continue
             if supply.read != supply.known and supply.must_be_read(request.num_patches, self.config):
                 self._read_anew(request)
@@ -401,12 +401,11 @@ class Scheduler:
         to the cancelled request.
         """
         self.recall(now)
-        heads_of = ((context, context.requests[0]) for context in self._groups.waiting)
-        heads = (head for context, head in heads_of if not context.holds_back(head) and head.request_id not in busy)
-        waiting = [head for head in heads if self._has_text(head, now)]
+        contexts, update_wait = self._contexts, self._text_waits.update
+        heads = [(each, each.requests[0]) for each in self._groups.waiting if not each.holds_back(each.requests[0])]
+        waiting = [head for context, head in heads if head.request_id not in busy and not update_wait(context, now)]
         if not waiting:
             return True
-        contexts = self._contexts
         deadlines = {head.request_id: contexts[head.context_id].deadline_s(head, now) for head in waiting}
         for request in in_turn(waiting, list(self._active.values()), deadlines):
             while not self._begin(request, now):
@@ -446,7 +445,7 @@ class Scheduler:
         reason = None
         while reason is None:
             context.update_parking(now, self._turn_s())
-            if context.holds_back(request) or not self._has_text(request, now):
+            if context.holds_back(request) or self._text_waits.update(context, now):
                 return
             if self.reads_next(request):
                 self._lay_out(request)
@@ -476,38 +475,6 @@ class Scheduler:
         request.blocks = allocation.blocks
         request.num_cached = request.num_computed = allocation.num_cached_positions
         return True
-
-    def _has_text(self, request: Request, now: float) -> bool:
-        """Return whether enough text is known for the next patch; record when a wait for text begins and ends."""
-        if self._awaits_text(request, hurries=self._hurry_in_s(request, now) <= 0.0):
-            if request.waits_since_s is None:
-                request.waits_since_s = now
-                if request.has_spoken:
-                    request.num_text_waits += 1
-                    self.num_text_waits += 1
-            return False
-        if request.waits_since_s is not None:
-            if request.has_spoken:
-                underrun_s = self._contexts[request.context_id].lead.underrun_s
-                request.text_wait_s += max(0.0, now - max(request.waits_since_s, underrun_s))
-            request.waits_since_s, request.resumed_s = None, now
-        return True
-
-    def _awaits_text(self, request: Request, *, hurries: bool = False) -> bool:
-        """Return whether the request waits for text. While its text is open, the last patch allowed waits as well."""
-        if request.supply.runs_out(request.num_patches, self.config, hurries=hurries):
-            return True
-        return not request.supply.is_final and request.num_patches >= request.max_patches - 1
-
-    def _hurry_in_s(self, request: Request, now: float) -> float:
-        """Return the seconds until a second patch must be made with as little text in front of it as the first one, so
-        that its listener has no gap. Infinite for other patches, and where even a step of one stream is long."""
-        if request.num_patches != 1 or not request.paced:
-            return math.inf
-        if 2 * _HURRY_STEPS * self.cost.upper_bound_s(1) > self.config.patch_s:
-            return math.inf
-        num_streams = min(len(self._active), self.config.full_streams)
-        return self.lead_s(request, now) - _HURRY_STEPS * self.cost.upper_bound_s(num_streams)
 
     def _read_anew(self, request: Request) -> None:
         """Take in all text that is known: the input changes from its text on, and is computed again from there."""
@@ -618,9 +585,10 @@ class Scheduler:
         ]
         if self._gathers:
             leads.append(self._gathers_until_s - now)
-        heads = [context.requests[0] for context in (*self._groups.running, *self._groups.waiting)]
-        hurries_s = (self._hurry_in_s(head, now) for head in heads if head.waits_since_s is not None)
-        leads += [hurry_s for hurry_s in hurries_s if 0.0 < hurry_s < math.inf]
+        contexts, second_patch_in_s = (*self._groups.running, *self._groups.waiting), self._text_waits.second_patch_in_s
+        second_s = [second_patch_in_s(each, now) for each in contexts if each.requests[0].waits_since_s is not None]
+        leads += [in_s for in_s in second_s if 0.0 < in_s < math.inf]
+        heads = [context.requests[0] for context in contexts]
         leads += [self._rests_until_s[head.tenant] - now for head in heads if self._rests(head, now)]
         return max(0.0, min(leads)) if leads else None
 
@@ -637,11 +605,16 @@ class Scheduler:
         return len(self._groups.parked)
 
     @property
+    def num_text_waits(self) -> int:
+        """Number of waits for text of requests that had spoken."""
+        return self._text_waits.count
+
+    @property
     def num_awaiting_text(self) -> int:
         """Number of requests with blocks and a slot that wait for text and are not parked."""
         open_texts = [request for request in list(self._active.values()) if not request.supply.is_final]
-        contexts = self._contexts
-        return sum(self._awaits_text(each) and not contexts[each.context_id].holds_back(each) for each in open_texts)
+        contexts, lacks_text = self._contexts, self._text_waits.lacks_text
+        return sum(lacks_text(each) and not contexts[each.context_id].holds_back(each) for each in open_texts)
 
     @property
     def num_active(self) -> int:

@@ -30,10 +30,10 @@ class TextSupply:
         """True if the model has read the text to its end. Before that, its stop head means nothing."""
         return self.is_final and self.is_read
 
-    def runs_out(self, num_patches: int, config: SchedulerConfig, *, hurries: bool = False) -> bool:
-        """Return whether the next patch would be made without enough text in front of it. hurries: it then needs no
+    def runs_out(self, num_patches: int, config: SchedulerConfig, *, is_urgent: bool = False) -> bool:
+        """Return whether the next patch would be made without enough text in front of it. is_urgent: it requires no
         more than a first patch."""
-        bound = config.text_bound(0 if hurries else num_patches)
+        bound = config.text_bound(0 if is_urgent else num_patches)
         return not self.is_final and self._ahead(self.known, num_patches, config) < bound
 
     def must_be_read(self, num_patches: int, config: SchedulerConfig) -> bool:
