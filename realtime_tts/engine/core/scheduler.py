@@ -27,17 +27,9 @@ from realtime_tts.engine.core.block_pool import BLOCK_SIZE, BlockPool
 from realtime_tts.engine.core.context_groups import ContextGroups
 from realtime_tts.engine.core.context_queue import ContextQueue, ListenerLead
 from realtime_tts.engine.core.fairness import beyond_one_group, beyond_share, in_turn, is_below_share
-from realtime_tts.engine.core.request import (
-    Finished,
-    FinishReason,
-    Request,
-    Status,
-    StepFlags,
-    StepItem,
-    StepPlan,
-)
+from realtime_tts.engine.core.request import Finished, FinishReason, Request, Status, StepFlags, StepItem, StepPlan
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
-from realtime_tts.engine.core.step_builder import StepBuilder
+from realtime_tts.engine.core.step_builder import Offer, StepBuilder
 from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.core.text_waits import TextWaits
 from realtime_tts.errors import Overloaded, RequestTooLarge
@@ -262,67 +254,79 @@ class Scheduler:
         has_room = self._admit(now, busy)
         now += begins_in_s
         ready, ample = self._ready(now, busy)
-        num_ready = len(ready) + len(ample)
-        work = len(ample) + (sum(request.work for request in ready) if self._num_own_flow_steps else len(ready))
-        one_s, all_s = self.cost.step_s(1, 0), self.cost.step_s(min(work, self.config.full_streams), 0)
-        capacity = self.cost.affordable_streams(self.config.patch_s)
-        excess = beyond_share(ready, capacity) if work > capacity else ()
-        yielding = self._yielding(ready)
-        first_underrun_s = self._groups.first_underrun_s
-        is_behind = False
-        offers: list[tuple[bool, float, int, Request, bool]] = []
-        contexts, in_time_s, tight_s = self._contexts, now + one_s, now + 2 * all_s
-        is_heavy = self._num_own_flow_steps > 0 or 2 * all_s > self.config.gather_s
-        hurries = is_heavy or num_ready >= self.config.full_streams
-        unhurried_s = now + self.config.gather_lead_s
-        for number, request in enumerate(ready):
-            deadline_s = contexts[request.context_id].deadline_s(request, now)
-            if excess and request.request_id in excess:
-                deadline_s += self.config.excess_slack_s
-            if yielding and request.request_id in yielding:
-                deadline_s += yielding[request.request_id]
-            own_s = self.cost.step_s(request.work, 0, request.own_flow_steps) - one_s if request.own_flow_steps else 0.0
-            is_on_time = request.num_patches > 0 and in_time_s + own_s <= deadline_s
-            is_behind |= request.num_patches > 0 and not is_on_time
-            is_tight = is_on_time and deadline_s < tight_s
-            can_wait = is_on_time and not is_tight
-            if can_wait and deadline_s < first_underrun_s and request.status is Status.DECODE:
-                first_underrun_s = deadline_s
-            offers.append((not is_tight, deadline_s, number, request, can_wait))
-            hurries |= request.status is not Status.DECODE or not request.paced or deadline_s < unhurried_s
-        first_underrun_s = min(first_underrun_s, now + self.config.ample_lead_s if ample else math.inf)
-        offers += self._most_urgent(ample, -(-self.config.full_streams // 2) - len(ready), now)
-        self._gathers = num_ready > 0 and not hurries and now < self._gathers_until_s
-        if self._gathers:
-            num_ready, offers = 0, []
-        offers.sort()
-        least_reach_s = tight_s if is_behind and num_ready > self.config.full_streams else -math.inf
-        step = StepBuilder(self.config, self.cost, now, first_underrun_s - all_s, least_reach_s)
-        for _, deadline_s, _, request, can_wait in offers:
-            if request.status is not Status.DECODE:
-                step.offer_prefill(request, deadline_s, yields=request.request_id in yielding)
-            else:
-                step.offer(request, deadline_s, can_wait, yields=request.request_id in yielding)
+        step, num_ready = self._step_of_streams(ready, ample, now)
         share_s = _DRAFT_SHARE * self.cost.step_s(0, 0)
         self._draft_s = min(_DRAFT_SAVED_STEPS * share_s, self._draft_s + (num_ready > 0 or not is_ahead) * share_s)
         if self._drafts and has_room and not is_ahead and step.num_streams == num_ready:
             self._fill_with_drafts(step, now)
         plan = step.plan()
-        if num_ready and not plan:
-            raise AssertionError("a step without progress")
+        if num_ready:
+            if not plan:
+                raise AssertionError("a step without progress")
+            self._gathers_until_s = now + self.config.gather_s
         if plan.own_flow_steps:
             self._note_group(plan, now)
-        if num_ready:
-            self._gathers_until_s = now + self.config.gather_s
         return plan
 
-    def _most_urgent(self, ample: list[Request], num: int, now: float) -> list[tuple[bool, float, int, Request, bool]]:
-        """Return offers of the most urgent streams among those with much time."""
-        if num <= 0:  # none of them would fit
-            return []
+    def _step_of_streams(self, ready: list[Request], ample: list[Request], now: float) -> tuple[StepBuilder, int]:
+        """Return a step with those ready streams that fit, and how many were ready: 0 if all are left to the next step.
+        ample: further ready streams, which have much time."""
+        config, num_ready = self.config, len(ready) + len(ample)
+        work = len(ample) + (sum(request.work for request in ready) if self._num_own_flow_steps else len(ready))
+        all_s = self.cost.step_s(min(work, config.full_streams), 0)
+        tight_s = now + 2 * all_s  # when the step after this one is over
+        offers = self._offers(ready, work, now, tight_s)
+        underruns_s = [each.deadline_s for each in offers if each.can_wait and each.request.status is Status.DECODE]
+        ample_s = now + config.ample_lead_s if ample else math.inf
+        prefill_reach_s = min(self._groups.first_underrun_s, ample_s, *underruns_s) - all_s
+        is_behind = num_ready > config.full_streams and any(each.is_late for each in offers)
+        step = StepBuilder(config, self.cost, now, prefill_reach_s, tight_s if is_behind else -math.inf)
+        self._gathers = self._may_gather(offers, num_ready, all_s, now)
+        if self._gathers:
+            return step, 0
+        offers += self._most_urgent(ample, -(-config.full_streams // 2) - len(ready), now)
+        for offer in sorted(offers):
+            step.offer(offer)
+        return step, num_ready
+
+    def _offers(self, ready: list[Request], work: float, now: float, tight_s: float) -> list[Offer]:
+        """Return offers of ready streams. work: that of all ready streams, those with much time included. tight_s: a
+        patch that is due before this time cannot wait for the next step."""
+        contexts, one_s = self._contexts, self.cost.step_s(1, 0)
+        in_time_s = now + one_s
+        capacity = self.cost.affordable_streams(self.config.patch_s)
+        excess = beyond_share(ready, capacity) if work > capacity else ()
+        yielding = self._yielding(ready)
+        offers: list[Offer] = []
+        for number, request in enumerate(ready):
+            deadline_s = contexts[request.context_id].deadline_s(request, now)
+            if request.request_id in excess:
+                deadline_s += self.config.excess_slack_s
+            if yields := request.request_id in yielding:
+                deadline_s += yielding[request.request_id]
+            own_s = self.cost.step_s(request.work, 0, request.own_flow_steps) - one_s if request.own_flow_steps else 0.0
+            is_on_time = request.num_patches > 0 and in_time_s + own_s <= deadline_s
+            is_tight = is_on_time and deadline_s < tight_s
+            can_wait = is_on_time and not is_tight
+            offers.append(Offer(not is_tight, deadline_s, number, request, can_wait, yields))
+        return offers
+
+    def _may_gather(self, offers: list[Offer], num_ready: int, all_s: float, now: float) -> bool:
+        """Return whether to leave all ready streams to the next step: all have a lead, and steps are short.
+        offers: of all streams but those with much time."""
+        config = self.config
+        is_short = not self._num_own_flow_steps and 2 * all_s <= config.gather_s
+        if not is_short or not 0 < num_ready < config.full_streams or now >= self._gathers_until_s:
+            return False
+        soon_s, are_paced = now + config.gather_lead_s, all(each.request.paced for each in offers)
+        return are_paced and all(each.request.status is Status.DECODE and each.deadline_s >= soon_s for each in offers)
+
+    def _most_urgent(self, ample: list[Request], num: int, now: float) -> list[Offer]:
+        """Return offers of the `num` most urgent streams among those with much time; none if `num` is negative."""
         contexts = self._contexts
         deadlines = ((contexts[each.context_id].deadline_s(each, now), index) for index, each in enumerate(ample))
-        return [(True, at_s, index - len(ample), ample[index], True) for at_s, index in heapq.nsmallest(num, deadlines)]
+        most_urgent = heapq.nsmallest(max(0, num), deadlines)
+        return [Offer(True, at_s, index - len(ample), ample[index], can_wait=True) for at_s, index in most_urgent]
 
     def _fill_with_drafts(self, step: StepBuilder, now: float) -> None:
         """Add drafts to a step that has all streams which are ready: first those with the fewest patches."""
@@ -355,11 +359,8 @@ class Scheduler:
         if not self._num_own_flow_steps or len({request.tenant for request in ready}) <= 1:
             return {}
         slack_s, further = self.config.excess_slack_s, beyond_one_group(ready)
-        return {
-            request.request_id: slack_s * (2 if request.request_id in further else 1)
-            for request in ready
-            if request.own_flow_steps
-        }
+        names = [request.request_id for request in ready if request.own_flow_steps]
+        return {name: slack_s * (2 if name in further else 1) for name in names}
 
     def _ready(self, now: float, busy: frozenset[str]) -> tuple[list[Request], list[Request]]:
         """Return the running requests that are not busy and have text for another patch; lay out text to be read. Those

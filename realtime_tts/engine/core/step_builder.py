@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from realtime_tts.engine.core.block_pool import BLOCK_SIZE
 from realtime_tts.engine.core.request import Request, Status, StepItem, StepPlan
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
+
+
+class Offer(NamedTuple):
+    """A stream that may join a step. Offers sort by urgency: first the tight ones, then by deadline.
+
+    is_tight is stored as `is_not_tight`, which sorts so. A tight stream is on time only if it joins this step.
+    deadline_s: time at which its patch is due.
+    number: decides between equal deadlines; no other offer has it.
+    can_wait: the stream is on time even if it joins the next step.
+    yields: its step must be short, as long as the deadline is not missed by much.
+    """
+
+    is_not_tight: bool
+    deadline_s: float
+    number: int
+    request: Request
+    can_wait: bool
+    yields: bool = False
+
+    @property
+    def is_late(self) -> bool:
+        """True if the stream has spoken and its patch is late even in this step."""
+        return self.is_not_tight and not self.can_wait and self.request.has_spoken
 
 
 class StepBuilder:
@@ -22,12 +46,7 @@ class StepBuilder:
     """
 
     def __init__(
-        self,
-        config: SchedulerConfig,
-        cost: StepCost,
-        now: float,
-        prefill_reach_s: float = math.inf,
-        least_reach_s: float = -math.inf,
+        self, config: SchedulerConfig, cost: StepCost, now: float, prefill_reach_s: float, least_reach_s: float
     ) -> None:
         self._config, self._cost, self._now = config, cost, now
         self._max_streams = config.max_step_streams
@@ -53,8 +72,8 @@ class StepBuilder:
         """Return the step with the chosen requests."""
         return StepPlan(tuple(self._prefill), tuple(self._decode), self._extra_work, self._own_flow_steps)
 
-    def offer(self, request: Request, deadline_s: float, can_wait: bool = False, yields: bool = False) -> None:
-        """Add a request that speaks, unless that makes an on-time request late.
+    def offer(self, offer: Offer) -> None:
+        """Add a stream, unless that makes an on-time one late. If its input is not all computed, perhaps a part of it.
 
         Requests later than `max_late_s` are always added, so that none starves. One that can wait joins if even
         a slow step ends in time; with `ample_lead_s`, only up to half of a full step. One that yields joins
@@ -62,6 +81,10 @@ class StepBuilder:
         is not the usual one.
         """
         config, num_streams, now = self._config, self.num_streams, self._now
+        _, deadline_s, _, request, can_wait, yields = offer
+        if request.status is not Status.DECODE:
+            self._offer_prefill(request, deadline_s, yields)
+            return
         full_streams = config.full_streams / (2 if deadline_s - now > config.ample_lead_s else 1)
         if num_streams >= self._max_streams or (can_wait and num_streams + self._extra_work >= full_streams):
             return
@@ -74,8 +97,7 @@ class StepBuilder:
             return
         self._take(request, deadline_s, added_s)
 
-    def offer_prefill(self, request: Request, deadline_s: float, yields: bool = False) -> None:
-        """Add a request whose input is not all computed, perhaps for a part of it; otherwise as `offer`."""
+    def _offer_prefill(self, request: Request, deadline_s: float, yields: bool) -> None:
         if self.num_streams >= self._max_streams:
             return
         chunk = self._chunk(request, self._affordable(request, deadline_s))
