@@ -52,17 +52,14 @@ class TextWaits:
 
     def lacks_text(self, request: Request, *, is_urgent: bool = False) -> bool:
         """Return whether too little text is known for the next patch. is_urgent: `begin_chars` are enough."""
-        if request.supply.runs_out(request.num_patches, self._config, is_urgent=is_urgent):
-            return True
-        return not request.supply.is_final and request.num_patches >= request.max_patches - 1
+        is_last = not request.supply.is_final and request.num_patches >= request.max_patches - 1
+        return is_last or request.supply.runs_out(request.num_patches, self._config, is_urgent=is_urgent)
 
     def second_patch_in_s(self, context: ContextQueue, now: float) -> float:
         """Return the seconds until a second patch is made with only `begin_chars` in front of it, because its listener
         would have a gap otherwise. 0 or less: now. Infinite for other patches, and where steps are too long for it."""
-        request = context.requests[0]
-        if request.num_patches != 1 or not request.paced:
-            return math.inf
-        if 2 * _STEPS_TO_PATCH * self._slow_step_s(1) > self._config.patch_s:
+        request, step_s, patch_s = context.requests[0], self._slow_step_s, self._config.patch_s
+        if request.num_patches != 1 or not request.paced or 2 * _STEPS_TO_PATCH * step_s(1) > patch_s:
             return math.inf
         num_streams = min(len(self._active), self._config.full_streams)
-        return context.lead.ahead_s(now) - _STEPS_TO_PATCH * self._slow_step_s(num_streams)
+        return context.lead.ahead_s(now) - _STEPS_TO_PATCH * step_s(num_streams)
