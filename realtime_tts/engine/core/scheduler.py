@@ -19,9 +19,10 @@ lengthens it little. It holds a slot and blocks only as long as no other request
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from realtime_tts.engine.core.block_pool import BLOCK_SIZE, BlockPool
 from realtime_tts.engine.core.context_groups import ContextGroups
@@ -215,24 +216,29 @@ class Scheduler:
 
         left_s: seconds until the current step is over.
         """
-        others_fill = self.others_fill_a_step(plan)
-        assumed: list[tuple[StepItem, Request, Status, ListenerLead, float, float]] = []
-        for item in () if others_fill else plan.items:
+        with self._as_if_made(plan, now + left_s) as going_on:
+            return self.schedule(now, left_s, frozenset(plan.request_ids) - going_on, is_ahead=True)
+
+    @contextlib.contextmanager
+    def _as_if_made(self, plan: StepPlan, ends_s: float) -> Iterator[set[str]]:
+        """Let requests of `plan` be, within the `with` statement, as if each had made its patch at `ends_s`. Yield the
+        ids of these requests. Their states and their contexts' leads are as before afterwards."""
+        before: list[tuple[StepItem, Request, Status, ListenerLead, float, float]] = []
+        for item in () if self.others_fill_a_step(plan) else plan.items:
             request = self._active.get(item.request_id)
             if request is None or not self._goes_on(request, item):
                 continue
             lead, heard_s = self._contexts[request.context_id].lead, self.config.patch_s / request.speed
-            assumed.append((item, request, request.status, lead, lead.produced_s, lead.underrun_s))
+            before.append((item, request, request.status, lead, lead.produced_s, lead.underrun_s))
             request.status = Status.DECODE
             request.num_computed += item.num_positions
             request.num_patches += 1
             lead.produced_s += heard_s
-            lead.underrun_s = max(lead.underrun_s, now + left_s) + heard_s
-        busy = frozenset(plan.request_ids) - {item.request_id for item, *_ in assumed}
+            lead.underrun_s = max(lead.underrun_s, ends_s) + heard_s
         try:
-            return self.schedule(now, left_s, busy, is_ahead=True)
+            yield {item.request_id for item, *_ in before}
         finally:
-            for item, request, status, lead, produced_s, underrun_s in assumed:
+            for item, request, status, lead, produced_s, underrun_s in before:
                 request.status = status
                 request.num_computed -= item.num_positions
                 request.num_patches -= 1
@@ -293,8 +299,7 @@ class Scheduler:
         """Return offers of ready streams. work: that of all ready streams, those with much time included. tight_s: a
         patch that is due before this time cannot wait for the next step."""
         contexts, one_s = self._contexts, self.cost.step_s(1, 0)
-        in_time_s = now + one_s
-        capacity = self.cost.affordable_streams(self.config.patch_s)
+        in_time_s, capacity = now + one_s, self.cost.affordable_streams(self.config.patch_s)
         excess = beyond_share(ready, capacity) if work > capacity else ()
         yielding = self._yielding(ready)
         offers: list[Offer] = []
@@ -381,7 +386,7 @@ class Scheduler:
                 continue
             if supply.read != supply.known and supply.must_be_read(request.num_patches, self.config):
                 self._read_anew(request)
-            if not self._rests(request, now):
+            if not self._rests_until_s or not self._rests(request, now):
                 ready.append(request)
         return ready, ample
 
@@ -579,11 +584,8 @@ class Scheduler:
     def next_wakeup_s(self, now: float) -> float | None:
         """Return the seconds until a parked context resumes, a pausing group may run, or a second patch waits no longer
         for text. None: only a message can make work available."""
-        leads = [
-            context.lead.ahead_s(now) - context.resume_s
-            for context in (*self._groups.parked, *self._groups.waiting)
-            if context.holds_back(context.requests[0]) and not context.lead.paused
-        ]
+        parked = [each for each in (*self._groups.parked, *self._groups.waiting) if each.holds_back(each.requests[0])]
+        leads = [each.lead.ahead_s(now) - each.resume_s for each in parked if not each.lead.paused]
         if self._gathers:
             leads.append(self._gathers_until_s - now)
         contexts, second_patch_in_s = (*self._groups.running, *self._groups.waiting), self._text_waits.second_patch_in_s
