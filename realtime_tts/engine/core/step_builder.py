@@ -14,7 +14,7 @@ from realtime_tts.engine.core.step_cost import StepCost
 class Offer(NamedTuple):
     """A stream that may join a step. Offers sort by urgency: first the tight ones, then by deadline.
 
-    is_tight is stored as `is_not_tight`, which sorts so. A tight stream is on time only if it joins this step.
+    is_not_tight: False for a tight stream, which is on time only if it joins this step; False sorts first.
     deadline_s: time at which its patch is due.
     number: decides between equal deadlines; no other offer has it.
     can_wait: the stream is on time even if it joins the next step.
