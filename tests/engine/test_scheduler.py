@@ -543,6 +543,9 @@ def test_a_new_stream_waits_for_a_full_step_and_not_for_all_streams() -> None:
     assert first_s[0] < 0.04 < 0.08 < first_s[1]
 
 
+MAX_LEFT_S = 0.3  # of a step, when the next one is planned
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """Any order of arrivals, more text, steps, cancels, playback and failures keeps every promise."""
 
@@ -655,7 +658,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         slots_or_blocks_held = self.scheduler._active
         assert plan or not unparked or slots_or_blocks_held, "work, room and no step"
         num_held_up = self.scheduler.num_parked + self.scheduler.num_awaiting_text + len(resting)
-        is_gathering = self.now < self.scheduler._gathers_until_s <= self.now + self.gather_s
+        # The interval begins with the last step, which may have been planned for a time up to `MAX_LEFT_S` ahead.
+        latest_s = self.now + MAX_LEFT_S + self.gather_s
+        is_gathering = self.scheduler._gathers and self.now < self.scheduler._gathers_until_s <= latest_s
         assert plan or is_gathering or self.scheduler.num_active == num_held_up, "a running stream and no step"
         hurries = [head for head in unparked if not head.paced or head.num_patches == 0]
         assert plan or not any(head.slot >= 0 for head in hurries if head not in resting), "one cannot wait"
@@ -695,7 +700,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert len(grouped._resumes) <= 2 * len(alive) + grouped.spare_times + 1
 
     @precondition(lambda self: self.plan is not None and self.next is None)
-    @rule(left=st.floats(0, 0.3))
+    @rule(left=st.floats(0, MAX_LEFT_S))
     def look_ahead(self, left: float) -> None:
         assert self.plan is not None
         others_fill = self.scheduler.others_fill_a_step(self.plan)
