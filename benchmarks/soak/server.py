@@ -44,7 +44,8 @@ class Census(Collector):
         figures = {
             "tasks": len(asyncio.all_tasks()),
             "busy_sessions": len(gateway.sessions),
-            "busy_connections": gateway.admission.num_connections,
+            "busy_sockets": len(gateway.admission.slots.sockets),
+            "busy_owners": len(gateway.admission.slots.owners),
             "busy_requests": gateway.engine.num_requests,
             "busy_contexts": sum(len(live.session.contexts.sending()) for live in gateway.sessions.values()),
             "busy_engine_contexts": sum(stat.contexts for stat in stats),

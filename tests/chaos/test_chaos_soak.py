@@ -7,12 +7,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from gateway_harness import GatewayHarness
 
 from benchmarks.soak.account import History, Outage, Outcome, Record, latency_ms, problem_of
 from benchmarks.soak.campaign import Campaign, Options, left_over
 from benchmarks.soak.figures import MAX_SLOPE_MB_PER_H, Estimate, Verdict, judge, memory_slope
 from benchmarks.soak.plan import MIX, Fault, FaultKind, Kind
 from benchmarks.soak.process import Sample
+from benchmarks.soak.server import Census
 
 OUTAGE = History([Outage(FaultKind.KILL_GATEWAY, 10.0, 20.0)])
 FAULTS = tuple(
@@ -40,6 +42,12 @@ async def test_a_minute_of_chaos_loses_no_context_and_leaves_nothing() -> None:
     assert {record.kind for record in result.records} == set(MIX)
     assert {record.turn for record in result.records if record.outcome is Outcome.DONE}
     assert not result.num_not_sent
+
+
+def test_the_census_of_a_gateway_at_rest_is_zero_but_for_its_tasks_and_workers() -> None:
+    with GatewayHarness() as harness:
+        metrics = harness.call(lambda: list(Census(harness.gateway).collect()))
+    assert {metric.name for metric in metrics if metric.samples[0].value} == {"soak_tasks", "soak_workers"}
 
 
 def record(outcome: Outcome = Outcome.DONE, kind: Kind = Kind.HONEST, **fields: object) -> Record:
