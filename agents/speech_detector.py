@@ -29,7 +29,7 @@ class Activity:
 
     @property
     def loud_ms(self) -> float:
-        """Duration of the sound that is being heard, without the quiet after it; 0 while nobody speaks."""
+        """Duration of the sound that is being heard, without the quiet after it; 0 in silence."""
         return self.changed_ms - self._against_ms if self.speaking else 0.0
 
     @property

@@ -197,10 +197,10 @@ class Admission:
         """Charge characters here and at the other gateways, or return the error that refuses them."""
         too_many = self._quotas.refusal(client, time.monotonic(), num_chars)
         if too_many is None:
-            self.charge_added(client, num_chars)
+            self.charge_accepted(client, num_chars)
         return too_many
 
-    def charge_added(self, client: Client, num_chars: int) -> None:
+    def charge_accepted(self, client: Client, num_chars: int) -> None:
         """Charge characters of an accepted text, and those that lexicons have added to it."""
         if num_chars:
             self._quotas.charge(client, num_chars, time.monotonic())

@@ -166,7 +166,7 @@ class HttpSpeech:
         """
         self._added_chars += segment.added_chars
         check_added(self._added_chars, self._gateway.settings.server.limits.max_text_chars)
-        self._gateway.admission.charge_added(self.client, segment.added_chars)
+        self._gateway.admission.charge_accepted(self.client, segment.added_chars)
 
     async def _encoded(self, encode: Callable[[], bytes]) -> bytes:
         # Resampling costs less than a change to a thread and back.

@@ -242,7 +242,7 @@ class LiveSession:
 
     def _perform(self, event: messages.SessionEvent, now: float) -> None:
         if isinstance(event, messages.StartSpeech | messages.ExtendSpeech):
-            self._gateway.admission.charge_added(self.client, event.segment.added_chars)
+            self._gateway.admission.charge_accepted(self.client, event.segment.added_chars)
         if isinstance(event, messages.StartSpeech | messages.DraftSpeech):
             self._start(event, now)
         elif isinstance(event, messages.StopSpeech):

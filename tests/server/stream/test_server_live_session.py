@@ -39,7 +39,7 @@ async def test_the_socket_is_woken_for_packets_that_may_leave_and_not_for_those_
     clock = SimpleNamespace(monotonic=lambda: now)  # no time passes, however slow this machine is
     monkeypatch.setattr("realtime_tts.server.stream.live_session.time", clock)
     session = Session("s", session_config(model="m"), resolve=resolve, make_planner=lambda _: FakePlanner(), now=now)
-    admission = SimpleNamespace(charge_added=lambda *_: None)
+    admission = SimpleNamespace(charge_accepted=lambda *_: None)
     sessions = SimpleNamespace(closed=lambda live: None)
     gateway = cast("Any", SimpleNamespace(metrics=Metrics(), admission=admission, sessions=sessions))
     sink = CountingSink()
