@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from realtime_tts.model.local_transformers import LocDiT
 
 _MAX_EVALUATIONS, _MAX_LAYERS = 64, 64  # of a flow, which has fewer than `MAX_FLOW_STEPS`; of a stack
-_HEAD_DIM, _CHUNK = 128, 1024
+_HEAD_DIM, _CHUNK, _SETS = 128, 1024, 4
 # Processors left to the decoder, which runs beside the LMs of a few streams and would otherwise wait for them.
 _SPARE_BLOCKS, _SPARED_STREAMS = 4, 2
 
@@ -31,7 +31,7 @@ _Pointer, _Int, _Float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
 class _Args(ctypes.Structure):
     _fields_ = (
-        *((name, _Pointer) for name in ("layers", "x", "h", "qkv", "heads", "inner", "cos", "sin", "counter")),
+        *((name, _Pointer) for name in ("layers", "x", "h", "results", "cos", "sin", "counter")),
         ("num_layers", _Int),
         ("rows", _Int),
         ("eps", _Float),
@@ -116,13 +116,12 @@ class _Stack:
 
     def _launch(self, args: _Args, rows: int, num_streams: int, x: Tensor | None, rope: Rope | None) -> Tensor:
         """Set the common arguments and launch. Return h [rows, hidden]."""
-        h, qkv, heads, inner = (
-            torch.empty(rows, size, device=self.device, dtype=torch.bfloat16)
-            for size in (self.hidden, self.width, self.heads * _HEAD_DIM, self.inner)
-        )
+        h = torch.empty(rows, self.hidden, device=self.device, dtype=torch.bfloat16)
+        widths = 2 * self.hidden + self.width + self.heads * _HEAD_DIM + self.inner
+        results = torch.full((_SETS * rows * widths // 4,), -1, device=self.device)  # 64-bit values
         args.layers, args.counter = self._table.data_ptr(), self._counter.data_ptr()
         args.x = (h if x is None else x).data_ptr()
-        args.h, args.qkv, args.heads, args.inner = h.data_ptr(), qkv.data_ptr(), heads.data_ptr(), inner.data_ptr()
+        args.h, args.results = h.data_ptr(), results.data_ptr()
         if rope is not None:
             args.cos, args.sin = (table.data_ptr() for table in rope)
         args.num_layers, args.rows, args.eps, args.residual_scale = self._num_layers, rows, self._eps, self._scale

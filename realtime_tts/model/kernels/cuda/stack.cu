@@ -3,7 +3,13 @@
 // One block per processor. Its last warp copies weights from the model's memory through a ring in shared memory. That
 // warp waits for free slots, never for activations, so weights of later phases are loaded while other warps still
 // compute. Eight warps compute. A layer is five phases (query-key-value, attention, output, gate-up, down). A phase's
-// output tiles are distributed over the blocks in turn; blocks that need them wait at a counter until they are ready.
+// output tiles are distributed over the blocks in turn.
+//
+// Blocks wait for a phase at a counter, without a fence: fences would take a sixth of the time. So a result may become
+// visible after its count. Results are therefore written in units of 16 bytes over memory in which all bits are set, and a
+// load is repeated until it returns something else. No result has all bits set: a rounded NaN is 0x7fff. Layers use SETS
+// copies of this memory in turn. With a result, its writer sets the bits of the same place in the copy that was read two
+// layers before and will be written two layers later.
 //
 // Sums run in an order of their own row: what else is in the batch changes no bit. No headers: NVRTC builds this with
 //   HIDDEN, FFN, HEADS, KV_HEADS  the stack's shape; heads of 128 values
@@ -22,6 +28,10 @@ constexpr int K_CHUNK = 1024, ROW_BYTES = K_CHUNK * 2 + 64;  // 64 bytes apart, 
 constexpr int SLOT_BYTES = 16 * ROW_BYTES, SLOTS = 5;  // as many as there is shared memory for
 constexpr float SCORE_SCALE = 0.08838834764831845f;
 constexpr int MAX_EVALUATIONS = 64, MAX_LAYERS = 64;
+// A layer's results, each [rows, its width], one after the other.
+constexpr int QKV_AT = 0, HEADS_AT = QKV_AT + WIDTH, MIDDLE_AT = HEADS_AT + HEADS * HEAD_DIM, INNER_AT = MIDDLE_AT + HIDDEN;
+constexpr int END_AT = INNER_AT + FFN, LAYER_WIDTH = END_AT + HIDDEN;
+constexpr int SETS = 4, CLEARED = 2;  // sets; layers from a clearing to the next results there
 static_assert(HIDDEN % K_CHUNK == 0 && FFN % K_CHUNK == 0 && HEADS * HEAD_DIM % K_CHUNK == 0 && TOKENS <= 8, "shape");
 // Registers are assigned to groups of four warps: the copying group gives its own to the computing ones if they need more.
 #define DEALS_REGISTERS (LENGTH || TOKENS > 2)
@@ -43,10 +53,11 @@ struct Layer {
 
 struct Args {
   const Layer* layers;
-  const bf16* x;          // [rows, HIDDEN], the input
-  bf16 *h, *qkv, *heads, *inner;  // the output, and intermediate results between phases
-  const float *cos, *sin;         // [LENGTH or rows, HEAD_DIM], the sine signed; null: no rotation
-  u32* counter;                   // zero at the start and at the end
+  bf16* x;                  // [rows, HIDDEN], the input; of a flow, written here
+  bf16* h;                  // [rows, HIDDEN], the output; not of a flow
+  bf16* results;            // [SETS, rows, LAYER_WIDTH], all bits set
+  const float *cos, *sin;   // [LENGTH or rows, HEAD_DIM], the sine signed; null: no rotation
+  u32* counter;             // zero at the start and at the end
   i64 num_layers, rows;
   float eps, residual_scale;
 #if LENGTH == 0
@@ -66,11 +77,17 @@ struct Args {
 #endif
 };
 
-// Results of other blocks are read through the L2 cache only, and in program order.
+// Results of other blocks are read through the L2 cache only, and in program order. Sixteen bytes are read and written
+// at once.
 __device__ __forceinline__ uint4 fresh16(const bf16* p) {
   uint4 r;
-  asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3},[%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p) : "memory");
+  asm volatile("{\n .reg .b128 v;\n .reg .b64 a, b;\n ld.relaxed.gpu.global.b128 v,[%4];\n mov.b128 {a,b},v;\n"
+    " mov.b64 {%0,%1},a;\n mov.b64 {%2,%3},b;\n}" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p) : "memory");
   return r;
+}
+__device__ __forceinline__ void store16(bf16* p, uint4 v) {
+  asm volatile("{\n .reg .b128 v;\n .reg .b64 a, b;\n mov.b64 a,{%1,%2};\n mov.b64 b,{%3,%4};\n mov.b128 v,{a,b};\n"
+    " st.relaxed.gpu.global.b128 [%0],v;\n}" :: "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 __device__ __forceinline__ bf16 fresh2(const bf16* p) {
   bf16 r;
@@ -132,8 +149,9 @@ __device__ __forceinline__ void barrier_init(u64* barrier, int arrivals) {
 __device__ __forceinline__ void barrier_expect(u64* barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
-__device__ __forceinline__ void barrier_arrive(u64* barrier) {
-  asm volatile("mbarrier.arrive.shared.b64 _,[%0];" :: "r"(shared_address(barrier)) : "memory");
+// zero: known at run time only, and derived from what must be complete before.
+__device__ __forceinline__ void barrier_arrive(u64* barrier, u32 zero) {
+  asm volatile("mbarrier.arrive.shared.b64 _,[%0];" :: "r"(shared_address(barrier) + zero) : "memory");
 }
 __device__ __forceinline__ void barrier_wait(u64* barrier, u32 parity) {
   asm volatile("{\n .reg .pred p;\n W: mbarrier.try_wait.parity.shared.b64 p,[%0],%1;\n @p bra D;\n bra W;\n D:\n}"
@@ -152,7 +170,7 @@ constexpr int PARTIALS = TOKENS > 3 ? 2 : TOKENS > 1 ? 4 : 6;
 struct __align__(128) Shared {
   char ring[SLOTS][SLOT_BYTES];
   float4 partial[PARTIALS][WARPS][TOKENS * 32];
-  float squares[WARPS][TOKENS * 8];
+  float squares[TOKENS * 8][WARPS];
   u64 full[SLOTS], empty[SLOTS];
   Layer layers[MAX_LAYERS];
 #if LENGTH == 0
@@ -176,34 +194,38 @@ struct Ring {
   }
 };
 
-// The products of a layer. A tile is sixteen rows of the weights: eight, and eight more at a distance of `apart`.
+// The products of a layer. A tile is sixteen rows of the weights: eight, and eight more at a distance of `apart`. Where
+// there are fewer tiles than blocks, two blocks share one, each with half of the `tokens`.
+constexpr int SHARED_BY = TOKENS > 1 ? 2 : 1, SHARE = (TOKENS + SHARED_BY - 1) / SHARED_BY;
 enum Product { QKV, OUTPUT, GATE_UP, DOWN };
 template <Product P> struct Shape;
 template <> struct Shape<QKV> {  // each value with its partner in rotation, half a head away
   static constexpr int tiles = WIDTH / 16, chunks = HIDDEN / K_CHUNK, dealt = 0, apart = HEAD_DIM / 2;
+  static constexpr int shared_by = 1, tokens = TOKENS;
   static __device__ int first(int tile) { return tile / 8 * HEAD_DIM + tile % 8 * 8; }
 };
 template <> struct Shape<OUTPUT> {
-  static constexpr int tiles = HIDDEN / 16, chunks = HEADS * HEAD_DIM / K_CHUNK, dealt = Shape<QKV>::tiles, apart = 8;
-  static __device__ int first(int tile) { return tile * 16; }
+  static constexpr int tiles = SHARED_BY * HIDDEN / 16, chunks = HEADS * HEAD_DIM / K_CHUNK, dealt = Shape<QKV>::tiles;
+  static constexpr int apart = 8, shared_by = SHARED_BY, tokens = SHARE;
+  static __device__ int first(int tile) { return tile / SHARED_BY * 16; }
 };
 template <> struct Shape<GATE_UP> {  // each gate with its value
   static constexpr int tiles = FFN / 8, chunks = HIDDEN / K_CHUNK, dealt = Shape<OUTPUT>::dealt + Shape<OUTPUT>::tiles;
-  static constexpr int apart = FFN;
+  static constexpr int apart = FFN, shared_by = 1, tokens = TOKENS;
   static __device__ int first(int tile) { return tile * 8; }
 };
 template <> struct Shape<DOWN> {
-  static constexpr int tiles = HIDDEN / 16, chunks = FFN / K_CHUNK, dealt = Shape<GATE_UP>::dealt + Shape<GATE_UP>::tiles;
-  static constexpr int apart = 8;
-  static __device__ int first(int tile) { return tile * 16; }
+  static constexpr int tiles = SHARED_BY * HIDDEN / 16, chunks = FFN / K_CHUNK;
+  static constexpr int dealt = Shape<GATE_UP>::dealt + Shape<GATE_UP>::tiles, apart = 8, shared_by = SHARED_BY, tokens = SHARE;
+  static __device__ int first(int tile) { return tile / SHARED_BY * 16; }
 };
 template <Product P> __device__ __forceinline__ int first_tile() {
   const int blocks = gridDim.x, tile = (int)blockIdx.x - Shape<P>::dealt % blocks;
   return tile < 0 ? tile + blocks : tile;
 }
 
-// A counter of blocks that have finished their part of a phase. Only blocks with a part arrive, only those that go on
-// wait.
+// A counter of blocks that have finished their part of a phase. Only blocks with a part arrive, only those that go on wait.
+// RELEASE: all that the blocks wrote is visible after the wait.
 struct Grid {
   u32* counter;
   u32 target = 0;
@@ -215,10 +237,13 @@ struct Grid {
     }
     sync();
   }
-  __device__ void arrive(bool took_part, int parts) {
+  template <bool RELEASE = false> __device__ void arrive(bool took_part, int parts) {
     if (took_part) {
       sync();
-      if (thread() == 0) asm volatile("red.release.gpu.global.add.u32 [%0],1;" :: "l"(counter) : "memory");
+      if (thread() == 0) {
+        if (RELEASE) asm volatile("red.release.gpu.global.add.u32 [%0],1;" :: "l"(counter) : "memory");
+        else asm volatile("red.relaxed.gpu.global.add.u32 [%0],1;" :: "l"(counter) : "memory");
+      }
     }
     target += min(parts, (int)gridDim.x);
   }
@@ -229,54 +254,86 @@ struct Block {
   Shared& s;
   Ring ring;
   Grid grid;
+  int round;  // layers before this one, of all evaluations
+
+  template <int AT> __device__ bf16* results(int later = 0) const {
+    return a.results + ((round + later & SETS - 1) * LAYER_WIDTH + AT) * a.rows;
+  }
 };
 
-template <Product P> __device__ __forceinline__ void product(Block& b, int layer, const bf16* x, const bf16* gain) {
+__device__ __forceinline__ bool is_missing(uint4 v) { return v.w == ~0u; }
+// Repeat loads until no result is missing.
+template <int N, class From> __device__ __forceinline__ void complete(uint4 (&v)[N], const From& from) {
+  while (true) {
+    bool misses = false;
+#pragma unroll
+    for (int i = 0; i < N; i++) misses |= is_missing(v[i]);
+    if (!__any_sync(~0u, misses)) break;
+#pragma unroll
+    for (int i = 0; i < N; i++) v[i] = fresh16(from(i));
+  }
+}
+
+// Eight lanes (4 apart) have eight neighbouring values, each of two rows and in two places: half of the lanes get one
+// row and one place of all eight. Return whether this lane does; row, place: which of both.
+__device__ __forceinline__ bool gather(int lane, const float (&y)[2][2], uint4& v, int& row, int& place) {
+  row = lane >> 2 & 1, place = lane >> 3 & 1;
+  const u32 own = row ? pair(y[0][1], y[1][1]) : pair(y[0][0], y[1][0]);
+  const u32 other = __shfl_xor_sync(~0u, row ? pair(y[0][0], y[1][0]) : pair(y[0][1], y[1][1]), 4);
+  const u32 even = row ? other : own, odd = row ? own : other;
+  const u32 first = __byte_perm(even, odd, 0x5410), second = __byte_perm(even, odd, 0x7632);
+  const u32 neighbour = __shfl_xor_sync(~0u, place ? first : second, 8);
+  v.x = place ? neighbour : first, v.y = place ? second : neighbour;
+  v.z = __shfl_xor_sync(~0u, v.x, 16), v.w = __shfl_xor_sync(~0u, v.y, 16);
+  return lane < 16;
+}
+
+template <Product P> __device__ __forceinline__ void product(Block& b, int layer, const bf16* gain) {
   typedef Shape<P> S;
-  constexpr int K = S::chunks * K_CHUNK;
+  constexpr int K = S::chunks * K_CHUNK, N = S::tokens;
   constexpr bool NORM = P == QKV || P == GATE_UP;
-  // Chunks of activations in registers: all, if they serve several tiles; else as many as fit. (Two chunks of three tiles
-  // were slower: the compiler ran out of registers, and the fence below waits for outstanding loads.)
-  constexpr int ROOM = TOKENS > 2 ? 1 : 4 / TOKENS;
+  // Chunks of activations in registers: all, if they serve several tiles; else as many as fit.
+  constexpr int ROOM = N > 2 ? 1 : 4 / N;
   constexpr int AHEAD = NORM || S::chunks < ROOM ? S::chunks : ROOM;
-  constexpr int ITEMS = TOKENS * 32, AT_ONCE = THREADS / ITEMS > 1 ? THREADS / ITEMS : 1;
+  constexpr int ITEMS = N * 32, AT_ONCE = THREADS / ITEMS > 1 ? THREADS / ITEMS : 1;
   constexpr int BATCH = P == GATE_UP || PARTIALS < AT_ONCE ? PARTIALS : AT_ONCE;
   const Args& a = b.a;
   Shared& s = b.s;
   int tile = first_tile<P>();
   const bool takes_part = tile < S::tiles;
   if (takes_part) {
+    const bool is_given = P == QKV && layer == 0;  // the input, which is complete
+    const bf16* x = is_given ? a.x : P == QKV ? b.results<END_AT>(-1) : P == OUTPUT ? b.results<HEADS_AT>()
+      : P == GATE_UP ? b.results<MIDDLE_AT>() : b.results<INNER_AT>();
     const int tid = thread(), warp = tid >> 5, lane = tid & 31, g = lane >> 2, t = lane & 3;
     const int column = warp * 128 + t * 8, rows = a.rows;
-    uint4 v[AHEAD][TOKENS][4], scale[NORM ? S::chunks : 1][4];
+    uint4 v[AHEAD][4 * N], scale[NORM ? S::chunks : 1][4];
     if (NORM)
 #pragma unroll
       for (int c = 0; c < S::chunks; c++)
 #pragma unroll
         for (int i = 0; i < 4; i++) scale[NORM ? c : 0][i] = constant16(gain + c * K_CHUNK + column + i * 32);
-    b.grid.wait();
-    const auto load = [&](int c) {
-#pragma unroll
-      for (int n = 0; n < TOKENS; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          const int row = min(n * 8 + g, rows - 1);
-          v[c % AHEAD][n][i] = fresh16(x + (i64)row * K + c * K_CHUNK + column + i * 32);
-        }
-    };
+    // Rows of a block: [begin(tile), end(tile)).
+    const auto begin = [&](int tile) { return S::shared_by == 1 ? 0 : tile % S::shared_by * ((rows + 1) / 2); };
+    const auto end = [&](int tile) { return S::shared_by == 1 ? rows : min(rows, (tile % S::shared_by + 1) * ((rows + 1) / 2)); };
+    const bf16* line[N] = {};
+    const auto from = [&](int c, int index) { return line[index % N] + c * K_CHUNK + index / N * 32; };
+    if (LATENT || !is_given) b.grid.wait();
     bool is_first = true;
 #pragma unroll 1
     for (; tile < S::tiles; tile += BATCH * gridDim.x) {
       // A thread's part once all sums of these tiles are there: two rows of two values each, at a time.
-      const int token = tid % ITEMS / 32 * 8 + (tid & 3) * 2, member = (tid & 31) >> 2;
+      const int tile0 = tile + tid / ITEMS * (int)gridDim.x;
+      const int token = begin(tile0) + tid % ITEMS / 32 * 8 + (tid & 3) * 2, member = (tid & 31) >> 2;
       float before[4], turn[2][2];
-      if (P != GATE_UP && tile + tid / ITEMS * (int)gridDim.x < S::tiles) {
-        const int n0 = S::first(tile + tid / ITEMS * (int)gridDim.x) + member, n1 = n0 + S::apart;
+      if (P != GATE_UP && tile0 < S::tiles) {
+        const int n0 = S::first(tile0) + member, n1 = n0 + S::apart;
 #pragma unroll
         for (int u = 0; u < 2; u++) {
           const int row = min(token + u, rows - 1);
-          if (P != QKV) {
-            const bf16* old = (P == OUTPUT && layer == 0 ? a.x : a.h) + (i64)row * HIDDEN;
+          if (P != QKV) {  // complete: what is multiplied derives from all of it
+            const bf16* old = P == DOWN ? b.results<MIDDLE_AT>() : layer ? b.results<END_AT>(-1) : a.x;
+            old += (i64)row * HIDDEN;
             before[u] = number(fresh2(old + n0)), before[2 + u] = number(fresh2(old + n1));
           } else if (a.cos) {  // the sine without its sign, from a head's second half
             const int place = (LENGTH ? row % (LENGTH ? LENGTH : 1) : row) * HEAD_DIM;
@@ -287,59 +344,74 @@ template <Product P> __device__ __forceinline__ void product(Block& b, int layer
       int count = 0;
 #pragma unroll 1
       for (; count < BATCH && tile + count * (int)gridDim.x < S::tiles; count++) {
-        float sum[TOKENS][4], gram[TOKENS][4];
+        float sum[N][4], gram[N][4];
 #pragma unroll
-        for (int n = 0; n < TOKENS; n++) {
+        for (int n = 0; n < N; n++) {
           sum[n][0] = sum[n][1] = sum[n][2] = sum[n][3] = 0;
           if (NORM) gram[n][0] = gram[n][1] = gram[n][2] = gram[n][3] = 0;
         }
-        if (is_first || AHEAD < S::chunks)
+        if (is_first || !NORM) {
+          const int own = tile + count * (int)gridDim.x, first = begin(own) + g, last = end(own) - 1;
 #pragma unroll
-          for (int c = 0; c < AHEAD; c++) load(c);
+          for (int n = 0; n < N; n++) line[n] = x + (i64)min(first + n * 8, last) * K + column;
+#pragma unroll
+          for (int c = 0; c < AHEAD; c++)
+#pragma unroll
+            for (int index = 0; index < 4 * N; index++) v[c][index] = fresh16(from(c, index));
+        }
         if (NORM && is_first) {
+          if (!is_given)
+#pragma unroll
+            for (int c = 0; c < AHEAD; c++) complete(v[c], [&](int index) { return from(c, index); });
           // Each row times itself: the sum of its squares is on the diagonal.
 #pragma unroll
           for (int c = 0; c < AHEAD; c++)
 #pragma unroll
-            for (int n = 0; n < TOKENS; n++)
+            for (int n = 0; n < N; n++)
 #pragma unroll
               for (int i = 0; i < 4; i++) {
-                const uint4 w = v[c][n][i];
+                const uint4 w = v[c][i * N + n];
                 multiply(gram[n], w.x, 0, w.y, 0, w.x, w.y);
                 multiply(gram[n], w.z, 0, w.w, 0, w.z, w.w);
-                v[c][n][i] = times(w, scale[NORM ? c : 0][i]);
+                v[c][i * N + n] = times(w, scale[NORM ? c : 0][i]);
               }
           if (g >> 1 == t)
 #pragma unroll
-            for (int n = 0; n < TOKENS; n++) s.squares[warp][n * 8 + g] = g & 1 ? gram[n][1] : gram[n][0];
+            for (int n = 0; n < N; n++) s.squares[n * 8 + g][warp] = g & 1 ? gram[n][1] : gram[n][0];
         }
         is_first = false;
 #pragma unroll
         for (int c = 0; c < S::chunks; c++) {
+          if (!NORM) complete(v[c % AHEAD], [&](int index) { return from(c, index); });
           barrier_wait(&s.full[b.ring.slot], b.ring.parity);
           const char* w = s.ring[b.ring.slot] + g * ROW_BYTES + column * 2;
+          u32 read = 0;
 #pragma unroll
           for (int i = 0; i < 4; i++) {
             const uint4 wa = *(const uint4*)(w + i * 64), wb = *(const uint4*)(w + 8 * ROW_BYTES + i * 64);
+            read ^= wa.w ^ wb.w;
 #pragma unroll
-            for (int n = 0; n < TOKENS; n++) multiply(sum[n], wa, wb, v[c % AHEAD][n][i]);
+            for (int n = 0; n < N; n++) {
+              multiply(sum[n], wa, wb, v[c % AHEAD][i * N + n]);
+              if (c + AHEAD < S::chunks) v[c % AHEAD][i * N + n] = fresh16(from(c + AHEAD, i * N + n));
+            }
           }
-          // The slot's last read must be complete before the copy engine, with its separate order, refills it.
-          asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+          // Reads of the slot must be complete before the copy engine, with its separate order, refills it. A fence would
+          // wait for the loads above as well.
           __syncwarp();
-          if (lane == 0) barrier_arrive(&s.empty[b.ring.slot]);
+          if (lane == 0) barrier_arrive(&s.empty[b.ring.slot], read & (u32)((u64)a.rows >> 32));
           b.ring.next();
-          if (c + AHEAD < S::chunks) load(c + AHEAD);
         }
+        if (count == 0) sync();  // before `partial` is written again
 #pragma unroll
-        for (int n = 0; n < TOKENS; n++)
+        for (int n = 0; n < N; n++)
           s.partial[count][warp][n * 32 + lane] = make_float4(sum[n][0], sum[n][1], sum[n][2], sum[n][3]);
       }
       sync();
 #pragma unroll 1
       for (int item = tid; item < count * ITEMS; item += THREADS) {
-        const int index = item / ITEMS, own = item % ITEMS, token = own / 32 * 8 + (tid & 3) * 2;
-        const int n0 = S::first(tile + index * (int)gridDim.x) + member, n1 = n0 + S::apart;
+        const int index = item / ITEMS, own = item % ITEMS, tile1 = tile + index * (int)gridDim.x;
+        const int token = begin(tile1) + own / 32 * 8 + (tid & 3) * 2, n0 = S::first(tile1) + member;
         float r[4] = {0, 0, 0, 0};
 #pragma unroll
         for (int z = 0; z < WARPS; z++) {
@@ -347,49 +419,63 @@ template <Product P> __device__ __forceinline__ void product(Block& b, int layer
           r[0] += f.x, r[1] += f.y, r[2] += f.z, r[3] += f.w;
         }
         if (NORM) {
-          float q[2] = {0, 0};
-#pragma unroll
-          for (int z = 0; z < WARPS; z++) q[0] += s.squares[z][token], q[1] += s.squares[z][token + 1];
 #pragma unroll
           for (int u = 0; u < 2; u++) {
-            const float m = rsqrtf(q[u] / K + a.eps);
+            float q = 0;
+#pragma unroll
+            for (int z = 0; z < WARPS; z++) q += s.squares[token + u][z];
+            const float m = rsqrtf(q / K + a.eps);
             r[u] *= m, r[2 + u] *= m;
           }
         }
+        float y[2][2];  // by place and row
 #pragma unroll
         for (int u = 0; u < 2; u++) {
-          const int row = token + u;
-          if (row >= rows) continue;
           const float lo = r[u], hi = r[2 + u];
-          if (P == GATE_UP) a.inner[(i64)row * FFN + n0] = rounded(lo / (1.f + __expf(-lo)) * hi);
-          if (P == OUTPUT || P == DOWN) {
-            a.h[(i64)row * HIDDEN + n0] = rounded(before[u] + a.residual_scale * lo);
-            a.h[(i64)row * HIDDEN + n1] = rounded(before[2 + u] + a.residual_scale * hi);
-          }
+          if (P == GATE_UP) y[0][u] = __fdividef(lo, 1.f + __expf(-lo)) * hi, y[1][u] = 0.f;
+          if (P == OUTPUT || P == DOWN)
+            y[0][u] = before[u] + a.residual_scale * lo, y[1][u] = before[2 + u] + a.residual_scale * hi;
           if (P == QKV) {
-            const int head = n0 / HEAD_DIM;
-            const bool turns = a.cos && head < HEADS + KV_HEADS;
+            const bool turns = a.cos && n0 / HEAD_DIM < HEADS + KV_HEADS;
             const float cosine = turns ? turn[u][0] : 1.f, sine = turns ? turn[u][1] : 0.f;
-            const bf16 y0 = rounded(lo * cosine - hi * sine), y1 = rounded(hi * cosine + lo * sine);
-            bf16* to = a.qkv + (i64)row * WIDTH + n0;
-#if LENGTH == 0
-            if (head >= HEADS) {
-              const int kv_head = (head - HEADS) % KV_HEADS;
-              to = (head < HEADS + KV_HEADS ? a.keys : a.values) + layer * a.layer_stride;
-              to += (a.slot_mapping[row] * KV_HEADS + kv_head) * HEAD_DIM + n0 % HEAD_DIM;
-            } else if (layer == a.probed_layer) {
-              bf16* probed = a.probed + (i64)row * HEADS * HEAD_DIM + n0;
-              probed[0] = y0, probed[HEAD_DIM / 2] = y1;
-            }
-#endif
-            to[0] = y0, to[HEAD_DIM / 2] = y1;
+            y[0][u] = lo * cosine - hi * sine, y[1][u] = hi * cosine + lo * sine;
           }
         }
+        uint4 result;
+        int row, place;
+        if (!gather(tid & 31, y, result, row, place) || (P == GATE_UP && place)) continue;
+        row += token;
+        if (row >= end(tile1)) continue;
+        const int n = S::first(tile1) + place * S::apart;
+        bf16 *to, *cleared = nullptr;
+        if (P == QKV) {
+          to = b.results<QKV_AT>() + (i64)row * WIDTH + n;
+          cleared = b.results<QKV_AT>(CLEARED) + (i64)row * WIDTH + n;
+#if LENGTH == 0
+          const int head = n / HEAD_DIM;
+          if (head >= HEADS) {
+            to = (head < HEADS + KV_HEADS ? a.keys : a.values) + layer * a.layer_stride;
+            to += (a.slot_mapping[row] * KV_HEADS + (head - HEADS) % KV_HEADS) * HEAD_DIM + n % HEAD_DIM;
+          } else if (layer == a.probed_layer) {
+            store16(a.probed + (i64)row * HEADS * HEAD_DIM + n, result);
+          }
+          cleared = nullptr;  // these are read behind the counter
+#endif
+        } else if (P == GATE_UP) {
+          to = b.results<INNER_AT>() + (i64)row * FFN + n, cleared = b.results<INNER_AT>(CLEARED) + (i64)row * FFN + n;
+        } else if (P == OUTPUT) {
+          to = b.results<MIDDLE_AT>() + (i64)row * HIDDEN + n;
+          cleared = b.results<MIDDLE_AT>(CLEARED) + (i64)row * HIDDEN + n;
+        } else {
+          to = (!LATENT && layer + 1 == a.num_layers ? a.h : b.results<END_AT>()) + (i64)row * HIDDEN + n;
+          cleared = b.results<END_AT>(CLEARED) + (i64)row * HIDDEN + n;
+        }
+        store16(to, result);
+        if (cleared) store16(cleared, make_uint4(~0u, ~0u, ~0u, ~0u));
       }
-      if (tile + BATCH * (int)gridDim.x < S::tiles) sync();  // before `partial` is written again
     }
   }
-  b.grid.arrive(takes_part, S::tiles);
+  b.grid.arrive<P == QKV && LENGTH == 0>(takes_part, S::tiles);
 }
 
 #if LENGTH
@@ -397,81 +483,72 @@ template <Product P> __device__ __forceinline__ void product(Block& b, int layer
 __device__ __forceinline__ void attend(Block& b, int) {
   const Args& a = b.a;
   const int warp = thread() >> 5, lane = thread() & 31, g = lane >> 2, t = lane & 3;
-  const int tasks = (int)a.rows / LENGTH * HEADS;
-  const bool takes_part = (int)blockIdx.x < tasks;
-  if (takes_part) {
-    b.grid.wait();
+  const int tasks = 2 * ((int)a.rows / LENGTH * HEADS);
+  if ((int)blockIdx.x < tasks) b.grid.wait();
 #pragma unroll 1
-    for (int task = blockIdx.x + gridDim.x * warp; task < tasks; task += gridDim.x * WARPS) {
-      const int sequence = task / HEADS, head = task % HEADS;
-      const bf16* own = a.qkv + (i64)sequence * LENGTH * WIDTH;
-      const auto row = [&](int index) { return own + min(index, LENGTH - 1) * WIDTH; };
-      const int q = head * HEAD_DIM + t * 8, k = (HEADS + head / GROUP) * HEAD_DIM + t * 8;
-      const int v = (HEADS + KV_HEADS + head / GROUP) * HEAD_DIM + g * 16;
-      uint4 q0[4], q8[4], k0[4], k8[4];
+  for (int task = blockIdx.x + gridDim.x * warp; task < tasks; task += gridDim.x * WARPS) {
+    const int half = task % 2, sequence = task / 2 / HEADS, head = task / 2 % HEADS;
+    const bf16* own = b.results<QKV_AT>() + (i64)sequence * LENGTH * WIDTH;
+    const int key_head = HEADS + head / GROUP, value_head = key_head + KV_HEADS;
+    // Queries of two rows and keys of both; then eight neighbouring values of four rows: as columns of eight products, one
+    // value each.
+    const auto row = [&](int index) { return own + min(index, LENGTH - 1) * WIDTH; };
+    const auto from = [&](int index) {
+      if (index >= 16) return row(2 * t + index % 2 + index / 2 % 2 * 8) + value_head * HEAD_DIM + g * 16 + half * 8;
+      return row(g + index / 8 * 8) + (index / 4 % 2 ? key_head : head) * HEAD_DIM + t * 8 + index % 4 * 32;
+    };
+    uint4 f[20];
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        q0[i] = fresh16(row(g) + q + i * 32), k0[i] = fresh16(row(g) + k + i * 32);
-        q8[i] = fresh16(row(g + 8) + q + i * 32), k8[i] = fresh16(row(g + 8) + k + i * 32);
-      }
-      // Sixteen neighbouring values of four rows: as columns of sixteen products, one value each.
-      uint4 v0[2], v1[2], v8[2], v9[2];
+    for (int index = 0; index < 20; index++) f[index] = fresh16(from(index));
+    complete(f, from);
+    const uint4 *q0 = f, *k0 = f + 4, *q8 = f + 8, *k8 = f + 12;
+    const uint4 v0 = f[16], v1 = f[17], v8 = f[18], v9 = f[19];
+    float low_keys[4] = {0, 0, 0, 0}, high_keys[4] = {0, 0, 0, 0};
 #pragma unroll
-      for (int i = 0; i < 2; i++) {
-        v0[i] = fresh16(row(2 * t) + v + i * 8), v1[i] = fresh16(row(2 * t + 1) + v + i * 8);
-        v8[i] = fresh16(row(2 * t + 8) + v + i * 8), v9[i] = fresh16(row(2 * t + 9) + v + i * 8);
-      }
-      __syncwarp();  // makes the compiler issue all loads before it waits for some
-      float low_keys[4] = {0, 0, 0, 0}, high_keys[4] = {0, 0, 0, 0};
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        multiply(low_keys, q0[i], q8[i], k0[i]);
-        multiply(high_keys, q0[i], q8[i], k8[i]);
-      }
-      u32 p[2][2];  // of a row and of the eighth after it: weights of keys 2t, 2t + 1, and of those eight further
-#pragma unroll
-      for (int u = 0; u < 2; u++) {
-        float w[4] = {low_keys[2 * u], low_keys[2 * u + 1], high_keys[2 * u], high_keys[2 * u + 1]};
-        float peak = -1e30f, total = 0;
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-          const bool inside = 2 * t + (e & 1) + (e & 2) * 4 < LENGTH;
-          w[e] = inside ? w[e] * SCORE_SCALE : -1e30f;
-          peak = fmaxf(peak, w[e]);
-        }
-        peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 1)), peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 2));
-#pragma unroll
-        for (int e = 0; e < 4; e++) w[e] = __expf(w[e] - peak), total += w[e];
-        total += __shfl_xor_sync(~0u, total, 1), total += __shfl_xor_sync(~0u, total, 2);
-        p[u][0] = pair(w[0] / total, w[1] / total), p[u][1] = pair(w[2] / total, w[3] / total);
-      }
-      bf16* out = a.heads + ((i64)sequence * LENGTH + g) * HEADS * HEAD_DIM + head * HEAD_DIM + t * 32;
-      const auto mix = [&](u32 a0, u32 a1, u32 a8, u32 a9, u32 (&to)[2][2]) {  // two columns of values
-        float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
-        const u32 low_rows = __byte_perm(a0, a1, 0x5410), high_rows = __byte_perm(a8, a9, 0x5410);
-        multiply(even, p[0][0], p[1][0], p[0][1], p[1][1], low_rows, high_rows);
-        multiply(odd, p[0][0], p[1][0], p[0][1], p[1][1], __byte_perm(a0, a1, 0x7632), __byte_perm(a8, a9, 0x7632));
-#pragma unroll
-        for (int u = 0; u < 2; u++) to[u][0] = pair(even[2 * u], odd[2 * u]), to[u][1] = pair(even[2 * u + 1], odd[2 * u + 1]);
-      };
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        u32 x[2][2], y[2][2], z[2][2], w[2][2];
-        mix(v0[i].x, v1[i].x, v8[i].x, v9[i].x, x);
-        mix(v0[i].y, v1[i].y, v8[i].y, v9[i].y, y);
-        mix(v0[i].z, v1[i].z, v8[i].z, v9[i].z, z);
-        mix(v0[i].w, v1[i].w, v8[i].w, v9[i].w, w);
-#pragma unroll
-        for (int u = 0; u < 2; u++)
-          if (g + 8 * u < LENGTH)
-#pragma unroll
-            for (int half = 0; half < 2; half++)
-              *(uint4*)(out + u * 8 * HEADS * HEAD_DIM + half * 16 + i * 8) =
-                make_uint4(x[u][half], y[u][half], z[u][half], w[u][half]);
-      }
+    for (int i = 0; i < 4; i++) {
+      multiply(low_keys, q0[i], q8[i], k0[i]);
+      multiply(high_keys, q0[i], q8[i], k8[i]);
     }
+    u32 p[2][2];  // of a row and of the eighth after it: weights of keys 2t, 2t + 1, and of those eight further
+#pragma unroll
+    for (int u = 0; u < 2; u++) {
+      float w[4] = {low_keys[2 * u], low_keys[2 * u + 1], high_keys[2 * u], high_keys[2 * u + 1]};
+      float peak = -1e30f, total = 0;
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const bool inside = 2 * t + (e & 1) + (e & 2) * 4 < LENGTH;
+        w[e] = inside ? w[e] * SCORE_SCALE : -1e30f;
+        peak = fmaxf(peak, w[e]);
+      }
+      peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 1)), peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, 2));
+#pragma unroll
+      for (int e = 0; e < 4; e++) w[e] = __expf(w[e] - peak), total += w[e];
+      total += __shfl_xor_sync(~0u, total, 1), total += __shfl_xor_sync(~0u, total, 2);
+      const float share = __fdividef(1.f, total);
+      p[u][0] = pair(w[0] * share, w[1] * share), p[u][1] = pair(w[2] * share, w[3] * share);
+    }
+    const i64 place = ((i64)sequence * LENGTH + g) * HEADS * HEAD_DIM + head * HEAD_DIM + t * 32 + half * 8;
+    const auto mix = [&](u32 a0, u32 a1, u32 a8, u32 a9, u32 (&to)[2][2]) {  // two columns of values
+      float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
+      const u32 low_rows = __byte_perm(a0, a1, 0x5410), high_rows = __byte_perm(a8, a9, 0x5410);
+      multiply(even, p[0][0], p[1][0], p[0][1], p[1][1], low_rows, high_rows);
+      multiply(odd, p[0][0], p[1][0], p[0][1], p[1][1], __byte_perm(a0, a1, 0x7632), __byte_perm(a8, a9, 0x7632));
+#pragma unroll
+      for (int u = 0; u < 2; u++) to[u][0] = pair(even[2 * u], odd[2 * u]), to[u][1] = pair(even[2 * u + 1], odd[2 * u + 1]);
+    };
+    u32 x[2][2], y[2][2], z[2][2], w[2][2];
+    mix(v0.x, v1.x, v8.x, v9.x, x), mix(v0.y, v1.y, v8.y, v9.y, y), mix(v0.z, v1.z, v8.z, v9.z, z), mix(v0.w, v1.w, v8.w, v9.w, w);
+#pragma unroll
+    for (int u = 0; u < 2; u++)
+      if (g + 8 * u < LENGTH)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          const i64 to = place + u * 8 * HEADS * HEAD_DIM + e * 16;
+          store16(b.results<HEADS_AT>() + to, make_uint4(x[u][e], y[u][e], z[u][e], w[u][e]));
+          store16(b.results<HEADS_AT>(CLEARED) + to, make_uint4(~0u, ~0u, ~0u, ~0u));
+        }
   }
-  b.grid.arrive(takes_part, tasks);
+  b.grid.arrive((int)blockIdx.x < tasks, tasks);
 }
 #else
 // One head of one row per block; each half-warp takes every sixteenth position.
@@ -486,7 +563,7 @@ __device__ __forceinline__ void attend(Block& b, int layer) {
       const int row = task / HEADS, head = task % HEADS, end = (int)a.positions[row] + 1;
       const i64* table = a.tables + a.sequences[row] * a.table_width;
       const i64 own = layer * a.layer_stride + head / GROUP * HEAD_DIM + lane * 8;
-      const uint4 q = fresh16(a.qkv + (i64)row * WIDTH + head * HEAD_DIM + lane * 8);
+      const uint4 q = fresh16(b.results<QKV_AT>() + (i64)row * WIDTH + head * HEAD_DIM + lane * 8);
       float peak = -1e30f, total = 0, mixed[8] = {0, 0, 0, 0, 0, 0, 0, 0};
       for (int start = part; start < end; start += 64) {
         uint4 k[4], v[4];
@@ -530,7 +607,15 @@ __device__ __forceinline__ void attend(Block& b, int layer) {
           const float fade = __expf(s.peak[z] - most);
           sum += s.total[z] * fade, x += s.mixed[z][tid * 2] * fade, y += s.mixed[z][tid * 2 + 1] * fade;
         }
-        *(u32*)(a.heads + (i64)row * HEADS * HEAD_DIM + head * HEAD_DIM + tid * 2) = pair(x / sum, y / sum);
+        uint4 result;
+        result.x = pair(x / sum, y / sum);
+        result.y = __shfl_down_sync(~0u, result.x, 1), result.z = __shfl_down_sync(~0u, result.x, 2);
+        result.w = __shfl_down_sync(~0u, result.x, 3);
+        if (tid % 4 == 0) {
+          const i64 to = (i64)row * HEADS * HEAD_DIM + head * HEAD_DIM + tid * 2;
+          store16(b.results<HEADS_AT>() + to, result);
+          store16(b.results<HEADS_AT>(CLEARED) + to, make_uint4(~0u, ~0u, ~0u, ~0u));
+        }
       }
       sync();
     }
@@ -543,11 +628,12 @@ __device__ __forceinline__ void layers(Block& b) {
 #pragma unroll 1
   for (int layer = 0; layer < (int)b.a.num_layers; layer++) {
     const Layer& own = b.s.layers[layer];
-    product<QKV>(b, layer, layer ? b.a.h : b.a.x, own.gain_in);
+    product<QKV>(b, layer, own.gain_in);
     attend(b, layer);
-    product<OUTPUT>(b, layer, b.a.heads, nullptr);
-    product<GATE_UP>(b, layer, b.a.h, own.gain_post);
-    product<DOWN>(b, layer, b.a.inner, nullptr);
+    product<OUTPUT>(b, layer, nullptr);
+    product<GATE_UP>(b, layer, own.gain_post);
+    product<DOWN>(b, layer, nullptr);
+    b.round++;
   }
 }
 
@@ -576,7 +662,7 @@ __device__ __forceinline__ void tokens(Block& b, int evaluation) {
       } else {
         value = a.prefix[(i64)(stream * PATCH + row - NUM_MU - SEPARATE_TIME) * HIDDEN + column];
       }
-      a.h[(i64)(sequence * LENGTH + row) * HIDDEN + column] = value;
+      a.x[(i64)(sequence * LENGTH + row) * HIDDEN + column] = value;
     }
     // Eight threads per product, each with eight values of the state.
 #pragma unroll 1
@@ -593,11 +679,11 @@ __device__ __forceinline__ void tokens(Block& b, int evaluation) {
       for (int z = 4; z; z >>= 1) sum += __shfl_xor_sync(~0u, sum, z);
       if ((tid & 7) < 2) {
         const i64 place = (i64)((stream + (tid & 7) * streams) * LENGTH + GIVEN + row) * HIDDEN + column;
-        a.h[place] = rounded(sum + number(a.in_bias[column]));
+        a.x[place] = rounded(sum + number(a.in_bias[column]));
       }
     }
   }
-  b.grid.arrive(blockIdx.x * 8 < HIDDEN, HIDDEN / 8);
+  b.grid.arrive<true>(blockIdx.x * 8 < HIDDEN, HIDDEN / 8);
 }
 
 // The last norm and the projection to latents, for the noisy patch's rows. One latent per block, one row per warp.
@@ -611,19 +697,22 @@ __device__ __forceinline__ void project(Block& b) {
     for (int latent = blockIdx.x; latent < LATENT; latent += gridDim.x)
 #pragma unroll 1
       for (int row = warp; row < 2 * (int)a.streams * PATCH; row += WARPS) {
-        const bf16* h = a.h + (i64)(row / PATCH * LENGTH + GIVEN + row % PATCH) * HIDDEN;
+        const bf16* h = b.results<END_AT>(-1) + (i64)(row / PATCH * LENGTH + GIVEN + row % PATCH) * HIDDEN;
         float sum = 0, square = 0;
 #pragma unroll
         for (int k = lane * 8; k < HIDDEN; k += 256) {
-          const uint4 x = fresh16(h + k), gain = constant16(a.gain_out + k);
+          const uint4 gain = constant16(a.gain_out + k);
           const uint4 w = constant16(a.out_weight + (i64)latent * HIDDEN + k);
+          uint4 x;
+          do x = fresh16(h + k);
+          while (is_missing(x));
           square = dot(x, x, square), sum = dot(times(x, gain), w, sum);
         }
         sum = over_warp(sum), square = over_warp(square);
         if (lane == 0) a.velocity[row * LATENT + latent] = sum * rsqrtf(square / HIDDEN + a.eps) + number(a.out_bias[latent]);
       }
   }
-  b.grid.arrive(takes_part, LATENT);
+  b.grid.arrive<true>(takes_part, LATENT);
 }
 
 // Guidance (CFG-zero-star) and the Euler step; every block computes them for itself.
@@ -741,7 +830,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) stack(const __gri
 #if DEALS_REGISTERS
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
 #endif
-    Block b{a, s, Ring{}, Grid{a.counter}};
+    Block b{a, s, Ring{}, Grid{a.counter}, 0};
 #if LATENT
     solve(b);
 #else
