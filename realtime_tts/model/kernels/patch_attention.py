@@ -10,8 +10,8 @@ from torch import Tensor
 from realtime_tts.model.kernels.cuda import build
 from realtime_tts.model.minicpm import Rope
 
-HEAD_DIM = 128
-# With fewer there are too few blocks (one per sequence and KV head): `attention.local_attention` is faster.
+HEAD_DIM, _WARPS = 128, 4
+# With fewer there are too few blocks: `attention.local_attention` is faster.
 MIN_SEQUENCES = 64
 
 
@@ -28,7 +28,9 @@ class PatchAttention:
     """`attention.local_attention` for one length, with heads of 128 values in bfloat16, on Hopper."""
 
     def __init__(self, length: int, heads: int, kv_heads: int, device: torch.device) -> None:
-        self.length, self._heads, self._kv_heads = length, heads, kv_heads
+        self.length, self._heads = length, heads
+        group = heads // kv_heads
+        self._blocks = heads // (group if group % _WARPS else _WARPS)  # of a sequence
         shape = {"LENGTH": length, "HEADS": heads, "KV_HEADS": kv_heads}
         self._kernel = build.load("patch_attention.cu", "patch_attention", shape, device)
 
@@ -58,5 +60,5 @@ class PatchAttention:
         args.out, args.first_query = out.data_ptr(), self.length - num_queries
         if rope is not None:
             args.cos, args.sin = (table.data_ptr() for table in rope)
-        self._kernel.launch(num_sequences * self._kv_heads, args)
+        self._kernel.launch(num_sequences * self._blocks, args)
         return out

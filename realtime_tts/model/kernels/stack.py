@@ -118,7 +118,7 @@ class _Stack:
         """Set the common arguments and launch. Return h [rows, hidden]."""
         h = torch.empty(rows, self.hidden, device=self.device, dtype=torch.bfloat16)
         widths = 2 * self.hidden + self.width + self.heads * _HEAD_DIM + self.inner
-        results = torch.full((_SETS * rows * widths // 4,), -1, device=self.device)  # 64-bit values
+        results = torch.full((_SETS * rows * widths // 4 + 1,), -1, device=self.device)  # 64-bit values
         args.layers, args.counter = self._table.data_ptr(), self._counter.data_ptr()
         args.x = (h if x is None else x).data_ptr()
         args.h, args.results = h.data_ptr(), results.data_ptr()

@@ -1,8 +1,8 @@
 // Attention over the rows of a patch: whole short sequences, each position to all of its own, with rotation inside.
 //
-// A block takes the heads of one sequence that share a KV head. Neighbouring threads read whole lines of memory. Each
-// thread has sixteen bytes of a head and their partners in rotation, half a head away, so that values are rotated before
-// they are stored to shared memory. Then each warp computes one head on tensor cores. The result replaces the head's
+// A block takes heads of one sequence that share a KV head: one for each warp, if it can. Neighbouring threads read whole
+// lines of memory. Each thread has sixteen bytes of a head and their partners in rotation, half a head away, so that values
+// are rotated before they are stored to shared memory. Then each warp computes a head on tensor cores. The result replaces the head's
 // queries in shared memory and is written out in whole lines. No headers: NVRTC builds this with
 //   LENGTH            rows of a sequence
 //   HEADS, KV_HEADS   heads of 128 values
@@ -13,8 +13,9 @@ typedef long long i64;
 
 constexpr int HEAD_DIM = 128, GROUP = HEADS / KV_HEADS, WIDTH = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
 constexpr int WARPS = 4, THREADS = WARPS * 32, PIECES = HEAD_DIM / 8;  // of sixteen bytes
-constexpr int KEYS = GROUP, VALUES = GROUP + 1, PLACES = GROUP + 2;    // places of heads in shared memory
-constexpr int PLACE_BYTES = 16 * HEAD_DIM * 2, AT_ONCE = 5;
+constexpr int MEMBERS = GROUP % WARPS ? GROUP : WARPS;                   // heads of a block
+constexpr int KEYS = MEMBERS, VALUES = MEMBERS + 1, PLACES = MEMBERS + 2;  // places of heads in shared memory
+constexpr int PLACE_BYTES = 16 * HEAD_DIM * 2, AT_ONCE = 6;
 constexpr float SCORE_SCALE = 0.08838834764831845f;
 static_assert(LENGTH <= 16 && HEADS % KV_HEADS == 0 && GROUP <= 32, "shape");
 
@@ -80,8 +81,9 @@ __device__ __forceinline__ const bf16* row_of(const Args& a, i64 sequence, int r
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) patch_attention(const __grid_constant__ Args a) {
   extern __shared__ __align__(128) char memory[];
-  const i64 sequence = blockIdx.x / KV_HEADS;
-  const int kv_head = blockIdx.x % KV_HEADS;
+  constexpr int BLOCKS = HEADS / MEMBERS;  // of a sequence
+  const i64 sequence = blockIdx.x / BLOCKS;
+  const int first_head = blockIdx.x % BLOCKS * MEMBERS, kv_head = first_head / GROUP;
   if (threadIdx.x < LENGTH * PIECES / 2) {
     const int row = threadIdx.x / (PIECES / 2), piece = threadIdx.x % (PIECES / 2);
     const bf16* own = row_of(a, sequence, row) + piece * 8;
@@ -99,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) patch_attention(const _
       for (int i = 0; i < AT_ONCE; i++) {
         const int place = first + i;
         if (place >= PLACES) continue;
-        const int head = place < KEYS ? kv_head * GROUP + place : HEADS + (place == KEYS ? 0 : KV_HEADS) + kv_head;
+        const int head = place < KEYS ? first_head + place : HEADS + (place == KEYS ? 0 : KV_HEADS) + kv_head;
         x[i] = *(const uint4*)(own + head * HEAD_DIM), y[i] = *(const uint4*)(own + head * HEAD_DIM + HEAD_DIM / 2);
       }
 #pragma unroll
@@ -123,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) patch_attention(const _
   // must be finite.
   const int row = lane & 15, next = lane >> 4, key_row = min(row, LENGTH - 1);
 #pragma unroll 1
-  for (int member = threadIdx.x >> 5; member < GROUP; member += WARPS) {
+  for (int member = threadIdx.x >> 5; member < MEMBERS; member += WARPS) {
     float scores[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
 #pragma unroll
     for (int piece = 0; piece < PIECES; piece += 2) {
@@ -162,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) patch_attention(const _
       put(base + offset(member, row, piece + next), pair(x[0], x[1]), pair(x[2], x[3]), pair(y[0], y[1]), pair(y[2], y[3]));
     }
     __syncwarp();
-    bf16* out = a.out + sequence * (LENGTH - first_query) * (HEADS * HEAD_DIM) + (kv_head * GROUP + member) * HEAD_DIM;
+    bf16* out = a.out + sequence * (LENGTH - first_query) * (HEADS * HEAD_DIM) + (first_head + member) * HEAD_DIM;
     for (int query = first_query + (lane >> 4); query < LENGTH; query += 2)
       *(uint4*)(out + (query - first_query) * (HEADS * HEAD_DIM) + (lane & 15) * 8) =
         *(const uint4*)(memory + offset(member, query, lane & 15));

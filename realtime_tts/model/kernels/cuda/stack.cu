@@ -1,15 +1,16 @@
 // A whole stack of decoder layers over a few rows, in one kernel that stays resident on the device's processors.
 //
-// One block per processor. Its last warp copies weights from the model's memory through a ring in shared memory. That
-// warp waits for free slots, never for activations, so weights of later phases are loaded while other warps still
-// compute. Eight warps compute. A layer is five phases (query-key-value, attention, output, gate-up, down). A phase's
+// One block per processor. A warp of it copies weights from the model's memory through a ring in shared memory. That warp
+// waits for free slots, never for activations, so weights of later phases are loaded while other warps still compute.
+// Eight warps compute. A layer is five phases (query-key-value, attention, output, gate-up, down). A phase's
 // output tiles are distributed over the blocks in turn.
 //
 // Blocks wait for a phase at a counter, without a fence: fences would take a sixth of the time. So a result may become
 // visible after its count. Results are therefore written in units of 16 bytes over memory in which all bits are set, and a
 // load is repeated until it returns something else. No result has all bits set: a rounded NaN is 0x7fff. Layers use SETS
 // copies of this memory in turn. With a result, its writer sets the bits of the same place in the copy that was read two
-// layers before and will be written two layers later.
+// layers before and will be written two layers later. Meanwhile a warp without other work makes this visible to all blocks;
+// in a paged stack the release that its cache needs in each layer does.
 //
 // Sums run in an order of their own row: what else is in the batch changes no bit. No headers: NVRTC builds this with
 //   HIDDEN, FFN, HEADS, KV_HEADS  the stack's shape; heads of 128 values
@@ -55,7 +56,7 @@ struct Args {
   const Layer* layers;
   bf16* x;                  // [rows, HIDDEN], the input; of a flow, written here
   bf16* h;                  // [rows, HIDDEN], the output; not of a flow
-  bf16* results;            // [SETS, rows, LAYER_WIDTH], all bits set
+  bf16* results;            // [SETS, rows, LAYER_WIDTH] and a count of 32 bits, all bits set
   const float *cos, *sin;   // [LENGTH or rows, HEAD_DIM], the sine signed; null: no rotation
   u32* counter;             // zero at the start and at the end
   i64 num_layers, rows;
@@ -624,6 +625,33 @@ __device__ __forceinline__ void attend(Block& b, int layer) {
 }
 #endif
 
+__device__ __forceinline__ int num_rounds(const Args& a) {
+#if LATENT
+  return a.num_layers * a.evaluations;
+#else
+  return a.num_layers;
+#endif
+}
+
+#if LENGTH
+// Makes what was cleared in a round visible to all blocks before the end of the next one. Named barriers join this warp and
+// the computing ones.
+__device__ __forceinline__ void publish_cleared(const Args& a) {
+  u32* count = (u32*)(a.results + SETS * LAYER_WIDTH * a.rows);
+  for (int round = 0; round + CLEARED < num_rounds(a); round++) {
+    asm volatile("bar.sync 2, 288;" ::: "memory");
+    if ((thread() & 31) == 0) {
+      asm volatile("red.release.gpu.global.add.u32 [%0],1;" :: "l"(count) : "memory");
+      u32 seen;
+      do asm volatile("ld.acquire.gpu.global.u32 %0,[%1];" : "=r"(seen) : "l"(count) : "memory");
+      while (seen + 1 < (round + 1) * gridDim.x);
+    }
+    __syncwarp();
+    asm volatile("bar.arrive 3, 288;" ::: "memory");
+  }
+}
+#endif
+
 __device__ __forceinline__ void layers(Block& b) {
 #pragma unroll 1
   for (int layer = 0; layer < (int)b.a.num_layers; layer++) {
@@ -634,6 +662,11 @@ __device__ __forceinline__ void layers(Block& b) {
     product<GATE_UP>(b, layer, own.gain_post);
     product<DOWN>(b, layer, nullptr);
     b.round++;
+#if LENGTH
+    const int left = num_rounds(b.a) - b.round;
+    if (b.round > 1 && left > 0) asm volatile("bar.sync 3, 288;" ::: "memory");
+    if (left > 1) asm volatile("bar.arrive 2, 288;" ::: "memory");
+#endif
   }
 }
 
@@ -826,6 +859,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) stack(const __gri
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
 #endif
     if (thread() < THREADS + 32) copy_weights(a, s);
+#if LENGTH
+    else if (thread() < THREADS + 64) publish_cleared(a);
+#endif
   } else {
 #if DEALS_REGISTERS
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
