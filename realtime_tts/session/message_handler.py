@@ -201,9 +201,9 @@ class MessageHandler:
         context = self._contexts.get(message.context_id)
         if context is None:
             return  # a late message of a context that is long over
-        clock, now = context.sender.clock, self._connection.now
-        clock.acknowledge(message.played_ms, now)
-        played_samples = clock.position_ms(now) * context.settings.audio.sample_rate / 1000
+        context.sender.clock.acknowledge(message.played_ms, self._connection.now)
+        # Not the clock's position: a held context's is the end of a word, whose audio may not have arrived.
+        played_samples = message.played_ms * context.settings.audio.sample_rate / 1000
         self._sender.retained.acknowledge(context.id, played_samples)
         self._contexts.report_playback(context)
 

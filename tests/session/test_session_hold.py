@@ -276,6 +276,22 @@ def test_the_rest_of_a_word_is_made_after_a_lost_connection(driver: Driver) -> N
     assert driver.did == [PlaybackChanged("c", word.end_ms, False)]
 
 
+def test_a_report_while_it_is_held_confirms_no_more_than_it_says(driver: Driver) -> None:
+    word = begin_long_word(driver)
+    driver.receive(Hold("c", played_ms=100))
+    for _ in range(10):
+        driver.give("c")  # the rest of the word, some of it on its way
+    assert held(driver).played_ms == word.end_ms > 320
+    driver.receive(PlaybackReport("c", 120))
+    arrived, *lost = driver.of(AudioPackets)[15:]
+    driver.session.connection_lost(driver.now)
+    driver.sent.clear()
+    driver.session.resume(Resume("s1", {"c": arrived.sequence}), driver.now)
+    driver.drain()
+    assert not driver.of(ContextFailed)
+    assert driver.of(AudioPackets) == lost
+
+
 def test_a_hold_waits_for_no_text_that_may_never_come(driver: Driver) -> None:
     begin_long_word(driver)
     driver.session.contexts.segment_progress("c", 0, 220, True, driver.now)
