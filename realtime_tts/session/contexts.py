@@ -216,7 +216,7 @@ class Contexts:
                 num_chars -= self.plan(context, num_chars)
             if context.sender.clock.poll(now):
                 self.report_playback(context)
-            if now >= self._times_out_at(context):
+            if not context.state.is_final and now >= self._times_out_at(context):  # planning may have failed it
                 self.cancel(context)
 
     def next_deadline(self) -> float:

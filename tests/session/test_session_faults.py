@@ -81,6 +81,18 @@ def test_a_planner_that_raises_at_its_deadline_ends_its_context_alone(
     assert driver.session.state is SessionState.CONNECTED
 
 
+def test_a_planner_that_raises_when_its_context_times_out_ends_it_alone(
+    make_driver: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = make_driver(stall_s=5.0, draft_timeout_s=5.0)
+    driver.receive(Text("well", "One."), Text("bad", "Three", draft=True))
+    monkeypatch.setattr(FakePlanner, "tick", broken)
+    driver.wait(6)
+    assert [failed.context_id for failed in driver.of(ContextFailed)] == ["bad"]
+    assert not driver.of(ContextCancelled)
+    assert crashes(driver) == [IndexError]
+
+
 def test_a_fault_before_the_context_is_opened_is_answered(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakePlanner, "__init__", broken)
     driver.say("bad", "Three. ")
