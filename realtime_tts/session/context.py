@@ -105,16 +105,19 @@ class Context:
 
     # ---- text ----------------------------------------------------------------------------------------------------
 
-    def push_text(self, text: str, now: float) -> None:
-        """Append text.
+    def check_text(self, text: str) -> None:
+        """Check that text can be appended.
 
         Raises:
             ContextClosed: the text has ended.
-            TextTooLong: with this text the context would be too long; none of it is added.
+            TextTooLong: with this text the context would be too long.
         """
         if self.ended:
             raise ContextClosed("the context's text has ended", field="context_id")
         check_length(self.text.num_chars + len(text), self._max_text_chars)
+
+    def push_text(self, text: str, now: float) -> None:
+        """Append text for which `check_text` has passed."""
         if self._first_text_at is None and text.strip():
             self._first_text_at = now
         self.text.push(text, now)
@@ -124,14 +127,9 @@ class Context:
         self.text.flush(flush_id)
 
     def commit(self, text: str | None, planner: Planner, now: float) -> None:
-        """Turn the draft into a context that is spoken; see `Commit`.
-
-        Raises:
-            TextTooLong: as `push_text`.
-        """
+        """Turn the draft into a context that is spoken; see `Commit`. The length of `text` was checked."""
         has_ended = self.ended and text is None
         text = self.text.head(self.text.num_chars) if text is None else text
-        check_length(len(text), self._max_text_chars)
         self.draft_at, self._had_draft = None, True
         self.text, self.ended, self._first_text_at = ContextText(planner), False, None
         self.push_text(text, now)

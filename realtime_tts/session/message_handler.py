@@ -94,13 +94,18 @@ class MessageHandler:
 
     def _on_text(self, message: messages.Text) -> None:
         context = self._contexts.open.get(message.context_id)
-        # The text of a draft is charged with its commit.
-        is_draft = message.draft if context is None else context.draft_at is not None
-        if (refusal := self._charge(0 if is_draft else len(message.text))) is not None:
-            raise refusal
-        context = context or self._open(message)
+        if context is None:
+            context = self._open(message)
+        else:
+            context.check_text(message.text)
+            self._charge_text(message.text, is_draft=context.draft_at is not None)
         context.push_text(message.text, self._connection.now)
         self._contexts.plan(context)
+
+    def _charge_text(self, text: str, *, is_draft: bool) -> None:
+        """Charge text that would be accepted otherwise; that of a draft is charged with its commit."""
+        if (refusal := self._charge(0 if is_draft else len(text))) is not None:
+            raise refusal
 
     def _on_start(self, message: messages.StartSession) -> None:
         if self._contexts.last_number:
@@ -131,6 +136,8 @@ class MessageHandler:
             refusal: RealtimeTTSError | None = TooManyContexts(limit, field="context_id")
         else:
             refusal = self._refuse_new()
+        if refusal is None:
+            self._charge_text(message.text, is_draft=message.draft)
         self._connection.note_context(is_refused=refusal is not None)
         if refusal is not None:  # the rest of the text must not open the context later, in mid-sentence
             self._contexts.refuse(message.context_id)
@@ -144,7 +151,8 @@ class MessageHandler:
         if context.draft_at is None:
             raise InvalidRequest("the context is not a draft", field="context_id")
         num_chars = context.text.num_chars if message.text is None else len(message.text)
-        if (refusal := self._charge(num_chars) or self._refuse_new()) is not None:
+        check_length(num_chars, self._config.max_text_chars)
+        if (refusal := self._refuse_new() or self._charge(num_chars)) is not None:
             self._contexts.fail(context, refusal)
             return
         context.commit(message.text, self._make_planner(context.settings), self._connection.now)

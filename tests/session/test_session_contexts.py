@@ -18,6 +18,7 @@ from realtime_tts.session.messages import (
     AudioPackets,
     CancelAcknowledged,
     CancelRequest,
+    Commit,
     ContextCancelled,
     ContextDone,
     ContextFailed,
@@ -538,6 +539,27 @@ def test_a_context_beyond_capacity_is_over_and_the_session_goes_on() -> None:
     assert [m.number for m in driver.of(ContextStarted)] == [1]
     driver.receive(CancelRequest("a"))
     assert driver.of(CancelAcknowledged)[0].state == "failed"
+
+
+def test_text_that_is_refused_is_not_charged() -> None:
+    charged: list[int] = []
+    refusal: Overloaded | None = None
+    config = session_config(max_text_chars=10, max_contexts=2)
+    driver = Driver(config, refuse=lambda: refusal, charge=charged.append)
+    driver.receive(Text("long", "x" * 11), Text("voiceless", "Hi.", voice="nobody"))
+    driver.receive(Text("a", "Hi."), Text("a", "x" * 8), End("a"), Text("a", "more"))
+    refusal = Overloaded("full")
+    driver.receive(Text("b", "Hello."), Text("b", "More."))
+    refusal = None
+    driver.receive(Text("c", "Hi.", draft=True), Text("d", "Hello."))
+    refusal = Overloaded("full")
+    driver.receive(Commit("c", "x" * 11), Commit("c"))
+    assert [error.code for error in driver.of(ErrorMessage)] == [
+        *("text_too_long", "voice_not_found", "text_too_long", "context_closed"),
+        *("overloaded", "context_closed", "too_many_contexts", "text_too_long"),
+    ]
+    assert [failed.code for failed in driver.of(ContextFailed)] == ["overloaded"]
+    assert charged == [len("Hi."), 0]
 
 
 def test_refused_contexts_are_evicted() -> None:
