@@ -314,6 +314,23 @@ def test_a_context_that_fails_says_why(dialect: CartesiaDialect) -> None:
     assert parse(dialect, **request("more")) == []
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        ErrorMessage("rate_limited", "too many characters", True, "c"),
+        ContextFailed("c", 1, "engine_lost", "the worker is gone", True, 0, "", 0),
+    ],
+)
+def test_an_error_that_crosses_a_cancel_is_the_end_of_the_context(
+    dialect: CartesiaDialect, end: ErrorMessage | ContextFailed
+) -> None:
+    opened(dialect)
+    parse(dialect, cancel=True)
+    [event] = tell(dialect, end, CancelAcknowledged("c", "failed"), end)
+    assert (event["type"], event["context_id"]) == ("error", "c")
+    assert not dialect._contexts
+
+
 def test_an_error_of_no_context(dialect: CartesiaDialect) -> None:
     opened(dialect)
     [event] = tell(dialect, ErrorMessage("invalid_message", "not valid JSON", False))

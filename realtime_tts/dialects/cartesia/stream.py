@@ -146,10 +146,9 @@ class CartesiaDialect(Dialect):
         return []
 
     def _render_error(self, context_id: str | None, code: str, text: str) -> list[str]:
-        if context_id in self._over:
-            return []
         if context_id is not None:
-            self._contexts.pop(context_id, None)
+            if self._contexts.pop(context_id, None) is None and context_id in self._over:
+                return []  # its end was sent
             self._end(context_id)
         status = ERROR_CLASSES.get(code, RealtimeTTSError).http_status
         return [events.error(context_id, code, status, text, self._request_id)]
