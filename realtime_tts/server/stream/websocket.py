@@ -171,21 +171,27 @@ class Connection:
             if isinstance(message, messages.Resume) and self._live is None:
                 self._resume(message)
             else:
-                if isinstance(message, messages.StartSession | messages.Text) and message.voice is not None:
-                    await self._gateway.voices.look_up(message.voice, self._slot.client.tenant)
-                if isinstance(message, messages.Text) and message.dictionaries:
-                    await self._receive_with_dictionaries(message)
-                else:
-                    self._session().receive(message)
+                await self._receive(message)
 
-    async def _receive_with_dictionaries(self, message: messages.Text) -> None:
-        try:
-            params, _ = await self._gateway.with_dictionaries(self._slot.client, message.params, message.dictionaries)
-        except RealtimeTTSError as error:
-            error.context_id = message.context_id
-            self._session().reject(error)
+    async def _receive(self, message: messages.ClientMessage) -> None:
+        """Pass a message to the session, with what it names: a voice of another process, stored dictionaries."""
+        refusal: RealtimeTTSError | None = None
+        if isinstance(message, messages.StartSession | messages.Text) and message.voice is not None:
+            await self._gateway.voices.look_up(message.voice, self._slot.client.tenant)
+        if isinstance(message, messages.Text) and message.dictionaries:
+            find, client = self._gateway.with_dictionaries, self._slot.client
+            try:
+                params, _ = await find(client, message.params, message.dictionaries)
+                message = dataclasses.replace(message, params=params, dictionaries=())
+            except RealtimeTTSError as error:
+                error.context_id = message.context_id
+                refusal = error
+        if self._over:  # closed meanwhile, perhaps without its session, which another socket has: open no other
+            return
+        if refusal is None:
+            self._session().receive(message)
         else:
-            self._session().receive(dataclasses.replace(message, params=params, dictionaries=()))
+            self._session().reject(refusal)
 
     def _session(self) -> LiveSession:
         if self._live is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 
 import pytest
 from gateway_harness import GatewayHarness
@@ -150,6 +151,31 @@ async def drop(client: StreamClient) -> None:
     """Lose the connection without a close."""
     client.socket.transport.abort()
     await client.socket.wait_closed()
+
+
+async def test_a_message_on_its_way_in_a_connection_that_was_replaced_opens_no_session(
+    gateway: GatewayHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_looked_up, goes_on = threading.Event(), asyncio.Event()
+
+    async def look_up(name: str | None, tenant: str = "") -> None:
+        is_looked_up.set()
+        await goes_on.wait()
+
+    baseline, num_opened = gateway.usage(), gateway.metric("sessions_opened_total")
+    async with open_stream(gateway.ws_url) as old:
+        await old.send("session.start")
+        session_id = (await old.until("session.started"))["session_id"]
+        monkeypatch.setattr(gateway.gateway.voices, "look_up", look_up)
+        await old.send("text", context_id="c", text="Hello.", voice="made-by-another-process")
+        assert await asyncio.to_thread(is_looked_up.wait, 20)
+        async with open_stream(f"{gateway.ws_url}?resume={session_id}") as new:
+            await new.send("session.resume", session_id=session_id, contexts={})
+            await new.until("session.resumed")
+            assert await old.until_closed() == (1008, "resumed_elsewhere")
+            gateway.call(goes_on.set)
+    assert await asyncio.to_thread(gateway.settle, baseline) == baseline
+    assert gateway.metric("sessions_opened_total") == num_opened + 1
 
 
 async def test_a_lost_connection_is_resumed_without_loss(gateway: GatewayHarness) -> None:
