@@ -217,7 +217,7 @@ async def _remote(request: SayRequest, url: str, api_key: str | None, progress: 
 async def _in_a_thread(pieces: Iterable[str]) -> AsyncGenerator[str, None]:
     source = TextSource(pieces)
     try:
-        while (piece := await source.next(None)) is not None:
+        while await source.has_next(None) and (piece := source.take()) is not None:
             yield piece
     finally:
         await source.close()

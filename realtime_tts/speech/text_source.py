@@ -23,7 +23,7 @@ _PIECES_AHEAD = 64  # that a blocking iterable is read ahead of the planner
 
 
 class TextSource:
-    """Reader of a text: `next` returns the next piece with text, and None at the end; a time-out loses nothing.
+    """Reader of a text: `has_next` waits for the next piece with text, or the end, and `take` returns it.
 
     A plain iterable may block (an LLM client's stream), so a thread of its own reads it.
 
@@ -50,20 +50,25 @@ class TextSource:
             raise _no_text(text)
         self._pending: asyncio.Future[str | None] | None = None
 
-    async def next(self, wait_s: float | None) -> str | None:
-        """Return the next piece with text; None at the end.
-
-        Raises:
-            TimeoutError: none came within `wait_s` seconds. TypeError: a piece is no text.
-            Exception: what the iterable raises.
-        """
+    async def has_next(self, wait_s: float | None) -> bool:
+        """Return True once there is something to take; False if nothing came within `wait_s` seconds."""
         if self._pending is None:
             self._pending = asyncio.ensure_future(self._advance())
         done, _ = await asyncio.wait([self._pending], timeout=wait_s)
-        if not done:
-            raise TimeoutError
-        piece, self._pending = self._pending.result(), None
-        return piece
+        return bool(done)
+
+    def take(self) -> str | None:
+        """Return the next piece with text; None at the end. Call it after `has_next` has returned True.
+
+        Raises:
+            TypeError: a piece is no text. RuntimeError: the iterable was cancelled.
+            Exception: what the iterable raises.
+        """
+        assert self._pending is not None
+        pending, self._pending = self._pending, None
+        if pending.cancelled():
+            raise RuntimeError("the iteration of the text was cancelled")
+        return pending.result()
 
     async def _advance(self) -> str | None:
         async for piece in self._pieces:
@@ -118,12 +123,11 @@ async def speak_text(
     try:
         while delta is not None:
             deadline_s = planner.next_deadline()
-            try:
-                delta = await source.next(None if deadline_s is None else max(0.0, deadline_s - clock()))
-            except TimeoutError:
-                work = iter([planner.ticking(clock())])
-            else:
+            if await source.has_next(None if deadline_s is None else max(0.0, deadline_s - clock())):
+                delta = source.take()
                 work = _work(delta, planner, clock())
+            else:
+                work = iter([planner.ticking(clock())])
             for stretches in work:
                 for segments in stretches:
                     for segment in segments:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -135,3 +135,21 @@ async def test_what_goes_wrong_is_the_readers(failure: Exception) -> None:
     engine = Broken(10)
     await speak_text(TextSource(TEXT), make_planner(), engine)  # type: ignore[arg-type]
     assert engine.ended == [failure]
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (ValueError("no"), ValueError),
+        (TimeoutError("the language model is slow"), TimeoutError),
+        (asyncio.CancelledError(), RuntimeError),
+    ],
+)
+async def test_what_the_text_raises_is_the_readers(failure: BaseException, told: type[Exception]) -> None:
+    async def text() -> AsyncIterator[str]:
+        yield "One. Two"
+        raise failure
+
+    engine = Engine(10)
+    await asyncio.wait_for(speak_text(TextSource(text()), make_planner(), engine), 20)  # type: ignore[arg-type]
+    assert [type(error) for error in engine.ended] == [told]

@@ -19,14 +19,12 @@ async def test_a_time_out_of_the_text_loses_nothing() -> None:
     pieces: list[str] = []
     num_timeouts = 0
     while True:
-        try:
-            piece = await source.next(0.05)
-        except TimeoutError:
+        if not await source.has_next(0.05):
             num_timeouts += 1
-            continue
-        if piece is None:
+        elif (piece := source.take()) is not None:
+            pieces.append(piece)
+        else:
             break
-        pieces.append(piece)
     await source.close()
     assert pieces == ["a", "b"]
     assert num_timeouts > 0
@@ -42,7 +40,7 @@ async def test_an_endless_text_is_read_only_a_little_ahead() -> None:
             yield "x"
 
     source = TextSource(endless())
-    await source.next(5)
+    assert await source.has_next(5)
     await asyncio.sleep(0.1)
     await source.close()
     assert num_read < 100
