@@ -313,6 +313,25 @@ async def test_a_client_that_never_reads_is_closed(hasty: GatewayHarness, door: 
 
 
 @every_door
+async def test_a_client_that_has_stopped_reading_before_its_session_is_closed(
+    hasty: GatewayHarness, door: Door
+) -> None:
+    """The pongs fill its connection."""
+    baseline, num_closed = hasty.usage(), hasty.metric("slow_consumers_total")
+    ping = Frame(Opcode.PING, bytes(125)).serialize(mask=True)
+    with small_peer(hasty) as peer:
+        async with honest_client_beside(hasty), client(hasty, door, sock=peer, close_timeout=0) as talk:
+            talk.socket.transport.pause_reading()
+            talk.socket.transport.write(ping * 10_000)
+            await talk.speak()
+            async with asyncio.timeout(PATIENT_S):
+                while hasty.metric("slow_consumers_total") == num_closed:
+                    await asyncio.sleep(0.05)
+            talk.socket.transport.abort()
+    assert hasty.settle(baseline) == baseline
+
+
+@every_door
 async def test_a_client_that_hangs_up_at_any_point_leaves_nothing(gateway: GatewayHarness, door: Door) -> None:
     baseline = gateway.usage()
     text = door.text.replace("#", NEVER)

@@ -194,13 +194,17 @@ class Connection:
             self._session().reject(refusal)
 
     def _session(self) -> LiveSession:
-        if self._live is None:
-            self._live = self._gateway.sessions.open(self._slot, self._dialect.habits, self)
-        return self._live
+        return self._live or self._attach(self._gateway.sessions.open(self._slot, self._dialect.habits, self))
+
+    def _attach(self, live: LiveSession) -> LiveSession:
+        """Serve a session. The socket may be full already, with answers to pings."""
+        self._live = live
+        live.writable(self._socket.writable.is_set())
+        return live
 
     def _resume(self, message: messages.Resume) -> None:
         try:
-            self._live = self._gateway.sessions.resume(self._slot, message, self)
+            self._attach(self._gateway.sessions.resume(self._slot, message, self))
         except SessionNotFound as error:
             # An error instead of a close: the client can start a new session on this socket.
             self._session().reject(error)
