@@ -214,7 +214,7 @@ class LiveSession:
         is_taken = is_wanted and self._connection is not None and self._connection.wake()
         if is_over:
             self._end()
-        elif not is_taken:  # else the timer is set once the messages were taken
+        elif not is_taken:  # else the timer is set once the messages were taken, or the session is detached
             self._arm_at(deadline)
 
     @contextlib.contextmanager

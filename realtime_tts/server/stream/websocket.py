@@ -114,15 +114,19 @@ class Connection:
     # ---- for the session --------------------------------------------------------------------------------------------
 
     def wake(self) -> bool:
-        """Call `take_messages` soon: messages may be due, or the session is closed. Return False if impossible now."""
+        """Call `take_messages` soon: messages may be due, or the session is closed.
+
+        Return False if the peer has to take earlier data first; True also while the socket ends, which detaches the
+        session.
+        """
         if self._over:
-            return False
-        if not self._socket.writable.is_set() and self._live is not None and self._live.session.closing is not None:
-            # The socket may never take messages again.
-            self._follow_close(*self._live.session.closing)
-            return False
-        self._write_soon()
-        return self._takes_frames
+            return True
+        if self._socket.writable.is_set():
+            self._write_soon()
+            return True
+        if self._live is not None and self._live.session.closing is not None:
+            self._follow_close(*self._live.session.closing)  # the socket may never take messages again
+        return False
 
     def supersede(self) -> None:
         """Close: another socket has resumed the session."""

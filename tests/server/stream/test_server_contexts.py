@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 
 import pytest
 from gateway_harness import GatewayHarness
 from stream_client import StreamClient, open_stream
+
+from realtime_tts.server.stream.live_session import LiveSession
 
 PCM = {"codec": "pcm_s16le", "sample_rate": 16_000}
 LONG = "This sentence goes on and on so that somebody can interrupt it. " * 8
@@ -176,6 +179,48 @@ async def test_a_message_on_its_way_in_a_connection_that_was_replaced_opens_no_s
             gateway.call(goes_on.set)
     assert await asyncio.to_thread(gateway.settle, baseline) == baseline
     assert gateway.metric("sessions_opened_total") == num_opened + 1
+
+
+async def test_a_client_that_vanishes_while_a_voice_is_looked_up_costs_no_time(
+    gateway: GatewayHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_looked_up, goes_on = threading.Event(), asyncio.Event()
+    num_advances = 0
+    advance = LiveSession.advance
+
+    async def look_up(name: str | None, tenant: str = "") -> None:
+        is_looked_up.set()
+        await goes_on.wait()
+
+    def counted(live: LiveSession) -> None:
+        nonlocal num_advances
+        num_advances += 1
+        advance(live)
+
+    async def count_while_messages_are_due() -> int:
+        [live] = gateway.gateway.sessions.values()
+        async with asyncio.timeout(20):
+            while not live._connection._socket.is_lost or (live.session.next_deadline() or 0) > time.monotonic():
+                await asyncio.sleep(0.01)
+        before = num_advances
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        return num_advances - before
+
+    async with open_stream(gateway.ws_url) as client:
+        await client.speak("c", LONG)
+        await client.until("audio")
+        monkeypatch.setattr(gateway.gateway.voices, "look_up", look_up)
+        monkeypatch.setattr(LiveSession, "advance", counted)
+        await client.send("text", context_id="d", text="Hello.", voice="made-by-another-process")
+        assert await asyncio.to_thread(is_looked_up.wait, 20)
+        client.socket.transport.abort()
+        assert await asyncio.to_thread(gateway.run, count_while_messages_are_due()) < 500
+        gateway.call(goes_on.set)
+    session_id = next(message["session_id"] for message in client.messages if message["type"] == "session.started")
+    async with open_stream(gateway.ws_url) as again:  # a clean close ends the session
+        await again.send("session.resume", session_id=session_id, contexts={})
+        await again.until("session.resumed")
 
 
 async def test_a_lost_connection_is_resumed_without_loss(gateway: GatewayHarness) -> None:
