@@ -79,8 +79,8 @@ class CancelRequest:
 class Hold:
     """Request to hold one context: its speech stops and can go on later. Answered by `ContextHeld`.
 
-    at: "word" stops where the word ends that is being heard, "now" at once. played_ms: playback position; None: as last
-        reported.
+    at: "word" stops where the word ends that is being heard, "now" at once. played_ms: playback position; None: as
+        estimated.
     """
 
     context_id: str
