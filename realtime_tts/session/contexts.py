@@ -324,15 +324,21 @@ class Contexts:
         else:
             self._abort(context)
 
-    def crash(self, context: Context, error: Exception) -> None:
+    def crash(self, context: Context, error: Exception, next_sequence: int | None = None) -> None:
         """Fail a context because of an unexpected exception, which is reported to be logged."""
         self._events.append(messages.Crashed(error))
-        self.fail(context, InternalError("unexpected error in the server"))
+        context.fail(InternalError("unexpected error in the server"), next_sequence)
+        self._abort(context)
 
     def fail(self, context: Context, error: RealtimeTTSError, next_sequence: int | None = None) -> None:
         """Fail the context. `next_sequence`: number of the terminal message, after a gap in the client's messages."""
-        context.fail(error, next_sequence)
-        self._abort(context)
+        try:
+            context.sender.place_late_words()
+        except Exception as crash:  # what was sent is unknown
+            self.crash(context, crash, next_sequence)
+        else:
+            context.fail(error, next_sequence)
+            self._abort(context)
 
     def _abort(self, context: Context) -> None:
         self.sender.post(context.sender)

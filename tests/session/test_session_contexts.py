@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from session_config import session_config
-from session_driver import Closed, Driver
+from session_driver import Closed, Driver, numbered_packets
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
@@ -431,6 +431,25 @@ def test_failure_is_terminal_and_says_where_a_retry_can_begin(driver: Driver) ->
     assert (failed.spoken_text, failed.spoken_chars) == ("One two three", 13)
     assert driver.done(StopSpeech) == [StopSpeech("c")]
     assert driver.receive(CancelRequest("c"))[0].state == "failed"
+
+
+def test_a_word_whose_end_is_measured_after_its_audio_left_was_sent_before_a_failure(driver: Driver) -> None:
+    contexts = driver.session.contexts
+    driver.say("c", "One two three.")
+    contexts.audio("c", numbered_packets(0, 20), driver.now)
+    contexts.segment_progress("c", 0, 400, False, driver.now, reached=(240, 5))
+    driver.drain()
+    two = driver.of(Words)[-1].words[-1]
+    assert (two.text, driver.sent_ms("c")) == ("two", 400)
+    assert two.end_ms > 400
+    driver.session.writable(False, driver.now)
+    contexts.audio("c", numbered_packets(20, 8), driver.now)
+    contexts.segment_progress("c", 0, 560, False, driver.now, reached=(380, 8))
+    contexts.failed("c", EngineLost("the worker is gone"), driver.now)
+    driver.session.writable(True, driver.now)
+    driver.drain()
+    [failed] = driver.of(ContextFailed)
+    assert (failed.audio_ms, failed.spoken_text) == (400, "One two")
 
 
 def test_a_cancel_after_the_audio_is_complete_is_not_sent_to_the_engine(driver: Driver) -> None:
