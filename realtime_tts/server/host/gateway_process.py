@@ -12,10 +12,11 @@ import asyncio
 import os
 
 from realtime_tts.contract.watch import end_tasks, until, watch
+from realtime_tts.errors import RealtimeTTSError
 from realtime_tts.server.app import create_app
 from realtime_tts.server.host.handover import ConnectionReceiver
 from realtime_tts.server.host.link import HostLink, receiver_path
-from realtime_tts.server.host.messages import Report, Serving
+from realtime_tts.server.host.messages import GatewayFailed, Report, Serving
 from realtime_tts.server.logs import configure_logging
 from realtime_tts.server.metrics import count_as
 from realtime_tts.server.run import GatewayServer, describe, serve_at
@@ -32,6 +33,16 @@ async def run(control: int, directory: str) -> None:
     link = await HostLink.open(control, directory)
     listening = asyncio.create_task(link.listen(), name="listen to host")
     listening.add_done_callback(_host_is_gone)
+    try:
+        await _serve(link, directory)
+    except RealtimeTTSError as error:
+        link.send(GatewayFailed(error.code, error.message))
+    finally:
+        listening.remove_done_callback(_host_is_gone)
+        await end_tasks(listening)
+
+
+async def _serve(link: HostLink, directory: str) -> None:
     begin = link.begin
     settings = begin.settings
     configure_logging(settings.server.log_level, settings.server.log_format)
@@ -45,8 +56,7 @@ async def run(control: int, directory: str) -> None:
     try:
         await serve_at(server, sources[1:], lambda server, _: link.send(Serving(describe(server))))
     finally:
-        listening.remove_done_callback(_host_is_gone)
-        await end_tasks(reporting, listening)
+        await end_tasks(reporting)
 
 
 async def _report(link: HostLink, server: GatewayServer) -> None:

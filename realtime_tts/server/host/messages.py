@@ -84,6 +84,14 @@ class Serving:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class GatewayFailed:
+    """The gateway ends because of an error, such as a setting that only a gateway reads."""
+
+    code: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Report:
     """State of a gateway, sent at each change, and at least twice a second as a sign of life.
 
@@ -130,6 +138,7 @@ Message = (
     | PeerNews
     | SlotAnswer
     | Serving
+    | GatewayFailed
     | Report
     | SlotRequest
     | VoicesChanged

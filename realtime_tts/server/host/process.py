@@ -24,7 +24,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from realtime_tts.config import Settings, build, flatten
 from realtime_tts.contract.cores import usable_cores
 from realtime_tts.contract.watch import end_tasks, watch
-from realtime_tts.errors import EngineStartError, InternalError, RealtimeTTSError, WireError
+from realtime_tts.errors import EngineStartError, InternalError, RealtimeTTSError, WireError, error_from_code
 from realtime_tts.server.admission.auth import Authenticator
 from realtime_tts.server.admission.connection_limiter import Acceptor, ConnectionLimiter
 from realtime_tts.server.admission.peers import Charge
@@ -274,11 +274,22 @@ class Host:
                 other.send(message)
         elif isinstance(message, messages.AdapterChanged):
             self._adapter_changed(message)
+        elif isinstance(message, messages.GatewayFailed):
+            self._gateway_failed(gateway, message)
         elif isinstance(message, messages.Serving):
             gateway.is_serving = gateway.has_served = True
             if not self._has_been_ready and all(one.has_served for one in self._gateways):
                 self._has_been_ready = True
                 self._on_ready(message.rows)
+
+    def _gateway_failed(self, gateway: _Gateway, message: messages.GatewayFailed) -> None:
+        """Log why a gateway ends. Before the host has been ready, shut down for an error that a retry would repeat."""
+        error = error_from_code(message.code, message.message)
+        if self._has_been_ready or error.retryable:
+            log_event("gateway_failed", logging.ERROR, gateway=gateway.index, error=error.code, message=error.message)
+        elif not self._is_stopping:
+            self._error = error
+            self.stop()
 
     def _adapter_changed(self, message: messages.AdapterChanged) -> None:
         if message.directory:

@@ -22,7 +22,7 @@ from spoken_recordings import said, wav
 from stream_client import TERMINAL, StreamClient, open_stream
 from websockets.exceptions import InvalidHandshake, InvalidStatus
 
-from realtime_tts.config import ServerConfig, Settings, VoicesConfig
+from realtime_tts.config import ServerConfig, Settings, SpeechConfig, VoicesConfig
 from realtime_tts.errors import ConfigError
 from realtime_tts.server.host.process import Host
 from realtime_tts.workers.pool import WorkerPool
@@ -344,6 +344,14 @@ async def test_a_gateway_that_could_not_be_greeted_is_not_left_behind(monkeypatc
     await host.run()
     assert len(started) == 2
     assert not any(map(is_alive, started))
+
+
+async def test_a_setting_that_only_gateways_read_ends_the_start(tmp_path: Path) -> None:
+    """They would fail again after each restart."""
+    (lexicon := tmp_path / "names.json").write_text("{")
+    server = ServerConfig(port=0, gateways=2, speech=SpeechConfig(lexicon=str(lexicon)))
+    with pytest.raises(ConfigError, match="neither JSON nor PLS"):
+        await Host(Settings(server=server), WorkerPool([]), lambda rows: None).run()
 
 
 @pytest.mark.slow
