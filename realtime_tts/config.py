@@ -38,6 +38,11 @@ class EngineConfig(EngineOptions):
         "", "Directory with more adapters, each in a directory of its name: these can be loaded while the server runs."
     )
 
+    def __post_init__(self) -> None:
+        EngineOptions.__post_init__(self)
+        if not self.devices:
+            raise ConfigError("devices names none: give auto, cpu, cuda or cuda:N", field="devices")
+
     def options(self, device: str) -> EngineOptions:
         """Return the options of the worker for one device, with memory for the adapters."""
         max_adapters = self.max_adapters or max(len(self.adapters), self._num_in_adapters_dir())

@@ -106,6 +106,7 @@ def test_environment_names_of_others_are_ignored() -> None:
         ({"host": 5}, {}, "", "is not text"),
         ({"devices": [5]}, {}, "", "is not a list of text"),
         ({"devices": 5}, {}, "", "is not a list of text"),
+        ({}, {"REALTIME_TTS_DEVICES": ""}, "", "devices names none: give auto, cpu, cuda or cuda:N"),
         ({"strict_ids": "maybe"}, {}, "", "is not true or false"),
         ({"metrics_address": "9464"}, {}, "", "must be an address and a port, as 127.0.0.1:9464, got '9464'"),
         ({"metrics_address": "[::1]:70000"}, {}, "", "must be an address and a port"),
