@@ -65,7 +65,10 @@ class AsyncTTS:
         if workers is None:
             engine = EngineOptions(**{"model": str(model), "max_adapters": len(adapters or ()), **options})
             devices = [device] if isinstance(device, str) else device
-            workers = [WorkerSpec(dataclasses.replace(engine, device=name), name) for name in devices]
+            workers = [
+                WorkerSpec(dataclasses.replace(engine, device=name), f"worker-{index}")
+                for index, name in enumerate(devices)
+            ]
         self._client = EngineClient(workers)
         self._voices = VoiceRegistry(self._client)
         self._adapters, self._adapters_wanted = AdapterRegistry(self._client), dict(adapters or {})
@@ -82,8 +85,12 @@ class AsyncTTS:
             EngineClosed: it was closed before.
         """
         self._check_open()
-        await asyncio.gather(self._client.start(), asyncio.to_thread(load_reader))
-        await self._adapters.load_all({name: str(path) for name, path in self._adapters_wanted.items()})
+        try:
+            await asyncio.gather(self._client.start(), asyncio.to_thread(load_reader))
+            await self._adapters.load_all({name: str(path) for name, path in self._adapters_wanted.items()})
+        except BaseException:  # `async with` does not exit what it could not enter
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """End the workers; running generations end with EngineClosed, as do later calls. Idempotent."""

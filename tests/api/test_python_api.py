@@ -26,11 +26,13 @@ from realtime_tts.api import TimedChunk
 from realtime_tts.errors import (
     AudioDecodeError,
     CheckpointError,
+    ConfigError,
     EngineClosed,
     EngineStartError,
     InvalidRequest,
     VoiceNotFound,
 )
+from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.supervisor import WorkerSpec
 
 
@@ -361,6 +363,20 @@ async def test_use_before_start_and_a_bad_model_say_what_is_wrong() -> None:
         _ = AsyncTTS(workers=fake()).sample_rate
     with pytest.raises(CheckpointError):
         await AsyncTTS(workers=fake(fail_start=True)).start()
+
+
+async def test_a_start_that_fails_leaves_no_worker() -> None:
+    tts = AsyncTTS(workers=fake(), adapters={"a": "/nowhere"})
+    with pytest.raises(ConfigError, match="the adapter 'a' cannot be loaded"):
+        async with tts:
+            pass
+    assert isinstance(tts._client.keeper, WorkerPool)
+    assert [supervisor.pid for supervisor in tts._client.keeper.supervisors] == [None]
+
+
+def test_a_device_may_have_several_workers() -> None:
+    """They are told apart by their names."""
+    assert len({worker.name for worker in AsyncTTS(device=("cpu", "cpu"))._client.workers}) == 2
 
 
 def test_blocking_use_breaking_out_and_threads() -> None:
