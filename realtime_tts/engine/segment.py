@@ -199,7 +199,11 @@ def make_segment(
 
 
 def _longest(message: frames.Generate, loaded: LoadedModel, size: TextSize) -> int:
-    """Return the positions of an open text at its maximum length; a character is at most one token."""
+    """Return the positions of an open text at its maximum length, if a character of the rest is at most one token.
+
+    A character without a token of its own is up to four, its bytes. Text with many of them outgrows this, and more is
+    reserved then.
+    """
     growth = max(0, loaded.policy.max_segment_chars - len(message.text))
     max_patches = _length_guard(message, loaded, size.num_tokens + growth, len(message.text) + growth)
     return size.min_prefill + growth + max_patches - 1

@@ -469,6 +469,24 @@ def test_positions_in_the_text_go_on_where_it_is_extended(tiny: LoadedModel, mon
     assert (positions[-1] or 0.0) < len(WHOLE)
 
 
+def test_a_text_with_more_tokens_than_were_expected_is_spoken_as_if_they_had_been(tiny: LoadedModel) -> None:
+    """A character without a token of its own is several, its bytes."""
+    heard = []
+    for max_segment_chars in (len(BEGIN), 200):
+        harness = live(tiny, {"max_segment_chars": max_segment_chars})
+        reserved = len(begin(harness).request.blocks)
+        extend(harness, WHOLE, final=False)
+        while harness.engine.step():
+            pass
+        assert (len(harness.engine._segments["x"].request.blocks) > reserved) is (max_segment_chars == len(BEGIN))
+        extend(harness, WHOLE)
+        harness.run()
+        assert isinstance(harness.end("x"), frames.Done)
+        heard.append(harness.pcm("x"))
+        harness.assert_nothing_leaked()
+    np.testing.assert_array_equal(*heard)
+
+
 def test_a_wide_character_is_as_long_as_some_letters() -> None:
     assert spoken_chars("hello, world") == 12
     assert spoken_chars("你好 ab") == 9

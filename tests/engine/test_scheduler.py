@@ -630,7 +630,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         known = request.min_prefill - 1 + more
         try:
             self.scheduler.extend(request.request_id, known - FRONT, final, known + 1, known // 4)
-        except RequestTooLarge:
+        except (RequestTooLarge, Overloaded):
             assert known + max(request.max_patches, known // 4) > request.max_positions
             assert request.supply.known == before
             self.end([self.scheduler.end(request.request_id, FinishReason.FAILED)])

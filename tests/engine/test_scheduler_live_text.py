@@ -18,7 +18,7 @@ from realtime_tts.engine.core.scheduler import Scheduler
 from realtime_tts.engine.core.scheduler_config import SchedulerConfig
 from realtime_tts.engine.core.step_cost import StepCost
 from realtime_tts.engine.core.text_supply import TextSupply
-from realtime_tts.errors import RequestTooLarge
+from realtime_tts.errors import Overloaded, RequestTooLarge
 
 PATCH_S = 0.16
 FRONT = 20  # positions before a text: a voice's, the same for all
@@ -160,11 +160,37 @@ def test_a_length_guard_never_shrinks() -> None:
     assert request.max_patches == guard(20)
 
 
-def test_a_text_that_outgrows_its_room_is_refused_and_what_was_known_stays() -> None:
+def test_a_text_that_outgrows_its_reservation_gets_more_while_there_is_some() -> None:
+    """Of the tokens of a character there may be several."""
+    scheduler = make(num_blocks=24)
+    draft = add(scheduler, "draft", 20, longest=0, is_final=True, is_draft=True)
+    run(scheduler)
+    request = add(scheduler, "a", 20, longest=30, paced=False)
+    run(scheduler)
+    assert (len(draft.blocks), len(request.blocks)) == (5, 6)
+    extend(scheduler, "a", 100)
+    assert len(request.blocks) == 15
+    extend(scheduler, "a", 150)
+    assert [each.request.request_id for each in scheduler.take_ended()] == ["draft"]
+    assert len(request.blocks) == 21
+    add(scheduler, "b", 8, longest=8, paced=False)
+    run(scheduler)
+    with pytest.raises(Overloaded):
+        extend(scheduler, "a", 170)
+    assert request.supply.known == 150
+    extend(scheduler, "a", 150, is_final=True)
+    while request.status is not Status.FINISHED:
+        for item in [*(plan := run(scheduler)).prefill, *plan.decode]:
+            assert item.end <= 16 * len(item.blocks)
+    assert request.num_patches == guard(150)
+
+
+def test_a_text_that_outgrows_the_room_is_refused_and_what_was_known_stays() -> None:
     scheduler = make()
-    add(scheduler, "a", 20, longest=30, paced=False)
+    request = add(scheduler, "a", 20, longest=30, paced=False)
     with pytest.raises(RequestTooLarge):
-        extend(scheduler, "a", 31)
+        extend(scheduler, "a", 300)
+    assert request.supply.known == 20
     extend(scheduler, "a", 30, is_final=True)
     with pytest.raises(RequestTooLarge):
         add(scheduler, "b", 300)

@@ -45,7 +45,8 @@ class Request:
     work: cost of one patch, in patches with the usual number of flow steps. At least 1, since the LMs and the decoder
     cost the same. own_flow_steps: its number of flow steps if that is not the usual one; else 0.
     min_prefill: num_prefill of the text alone, without what continuity adds if there is room; known on admission.
-    max_positions: positions for the longest that an open text may become, without continuity; 0: the present length.
+    max_positions: positions for the longest that an open text is expected to become, without continuity; 0: the present
+    length. num_carried: positions that continuity adds; 0 until the request is laid out.
     is_draft: no listener waits for it yet; it has a context of its own, and its text is final.
     may_recall: its next patch may be in memory. num_remembered: patches that were sent from memory, its first ones; the
     device makes the others.
@@ -69,6 +70,7 @@ class Request:
     status: Status = Status.WAITING
     num_prefill: int = 0
     num_kept: int = 0
+    num_carried: int = 0
     num_laid_out: int = 0  # this request's own patches in the input
     hashes: Sequence[bytes] = ()
     blocks: tuple[int, ...] = ()

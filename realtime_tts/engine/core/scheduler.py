@@ -134,11 +134,14 @@ class Scheduler:
         """Add text to an open request. `known`, `min_prefill`, `max_patches` count all text known now.
 
         Raises:
-            RequestTooLarge: the text has outgrown its reservation. The request continues with its earlier text.
+            RequestTooLarge, Overloaded: the text has outgrown its reservation, and there is no room for more. The
+                request continues with its earlier text.
         """
         request = self._requests[request_id]
         max_patches = max(max_patches, request.max_patches)
-        positions = _check_size(min_prefill, max_patches, request.max_positions)
+        positions = _check_size(min_prefill, max_patches, self.config.max_request_positions - request.num_carried)
+        if positions > request.max_positions:
+            self._reserve(request, positions)
         request.min_prefill, request.max_patches = min_prefill, max_patches
         request.supply.known, request.supply.is_final = known, is_final
         self._groups.touch(self._contexts[request.context_id])
@@ -146,6 +149,16 @@ class Scheduler:
             request.max_positions = positions
             if request.supply.may_stop and request.blocks:
                 self._give_back(request)
+
+    def _reserve(self, request: Request, max_positions: int) -> None:
+        """Reserve more for a text with more tokens than were expected. Raises Overloaded: too few blocks are free."""
+        num_blocks = self.pool.blocks_for(request.num_carried + max_positions) - len(request.blocks)
+        if request.blocks and num_blocks > 0:
+            while (allocation := self.pool.allocate(num_blocks * BLOCK_SIZE, (), 0)) is None:
+                if not self._end_last_draft():
+                    raise Overloaded("there is no memory for the rest of the text")
+            request.blocks += allocation.blocks
+        request.max_positions = max_positions
 
     def rewind(self, request: Request, num_patches: int, now: float) -> None:
         """Go back to a running request's first `num_patches`: what follows is made again."""
@@ -415,9 +428,8 @@ class Scheduler:
         deadlines = {head.request_id: contexts[head.context_id].deadline_s(head, now) for head in waiting}
         for request in in_turn(waiting, list(self._active.values()), deadlines):
             while not self._begin(request, now):
-                if (draft := self._last_draft()) is None:
+                if not self._end_last_draft():
                     return False
-                self._ended.append(self._finish(draft, FinishReason.CANCELLED))
             self._active[request.request_id] = request
             self._num_own_flow_steps += request.own_flow_steps > 0
             self._groups.place(self._contexts[request.context_id])
@@ -432,9 +444,12 @@ class Scheduler:
         request.started_s = now
         return True
 
-    def _last_draft(self) -> Request | None:
-        """Return the newest draft that has blocks and a slot."""
-        return next((draft for draft in reversed(self._drafts.values()) if draft.slot >= 0), None)
+    def _end_last_draft(self) -> bool:
+        """End the newest draft that has blocks and a slot, to make room. Return False if there is none."""
+        draft = next((draft for draft in reversed(self._drafts.values()) if draft.slot >= 0), None)
+        if draft is not None:
+            self._ended.append(self._finish(draft, FinishReason.CANCELLED))
+        return draft is not None
 
     def recall(self, now: float) -> None:
         """Advance waiting requests by patches from memory, as far as their text and their lead allow; see
@@ -496,6 +511,7 @@ class Scheduler:
         self._prepare(request)
         if reads:
             request.supply.read = request.supply.known
+            request.num_carried = max(0, request.num_prefill - request.num_patches - request.min_prefill)
         request.num_laid_out = request.num_patches
 
     def _give_back(self, request: Request) -> None:
@@ -650,5 +666,4 @@ def _check_size(min_prefill: int, max_patches: int, room: int) -> int:
 
 def _longest(request: Request) -> int:
     """Return the maximum number of positions of a request that was laid out."""
-    carried = request.num_prefill - request.num_laid_out - request.min_prefill
-    return max(0, carried) + request.max_positions
+    return request.num_carried + request.max_positions
