@@ -7,7 +7,7 @@ import secrets
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from http.client import HTTPMessage
+from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -72,7 +72,7 @@ def ask(
             answer = response.read()
     except urllib.error.HTTPError as error:
         raise _refused(error.read(), error.code) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise ConfigError(f"no server answers at {url}: {error}", field="url") from error
     try:
         return dict(json.loads(answer or b"{}"))

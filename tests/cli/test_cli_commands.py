@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socketserver
 import struct
 import subprocess
 import sys
@@ -519,6 +520,22 @@ def test_an_address_of_another_program_is_told_in_one_line(program: Program, bod
     assert status == 2
     assert len(lines) == 1
     assert lines[0].startswith(f"Error: no realtime-tts answers at http://127.0.0.1:{server.server_port}")
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}"])
+def test_an_answer_that_is_no_http_or_ends_early_is_told_in_one_line(program: Program, answer: bytes) -> None:
+    class Banner(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+            self.request.sendall(answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Banner) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        status, lines = program("voices", "--url", url := f"http://127.0.0.1:{server.server_address[1]}")
+        thread.join()
+    assert (status, len(lines)) == (2, 1)
+    assert lines[0].startswith(f"Error: no server answers at {url}: ")
 
 
 @pytest.mark.parametrize("command", [["voices"], ["adapters"], ["say", "-o", "-", "Hello."]])
