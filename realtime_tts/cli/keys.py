@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import BinaryIO
+
 import click
 
 _EPILOG = """\b
@@ -21,8 +23,8 @@ def command() -> None:
 
 @command.command("create", epilog=_EPILOG)
 @click.option("--name", default="", help="Purpose of the key; written after its hash as a comment.")
-@click.option("--append", type=click.Path(dir_okay=False), help="Also append the hash to this file.")
-def create(name: str, append: str | None) -> None:
+@click.option("--append", type=click.File("ab+"), help="Also append the hash to this file.")
+def create(name: str, append: BinaryIO | None) -> None:
     """Create a key. It is shown only once."""
     from realtime_tts.server.admission.auth import create_key
 
@@ -30,11 +32,12 @@ def create(name: str, append: str | None) -> None:
         raise click.BadParameter("must be one line", param_hint="--name")
     key, key_hash = create_key()
     line = f"{key_hash}  # {name}" if name else key_hash
+    if append is not None:
+        append.seek(0)
+        ends_in_line = append.read()[-1:] not in (b"", b"\n")  # as an editor may leave it
+        append.write(b"\n" * ends_in_line + f"{line}\n".encode())
     click.echo(f"key:  {key}")
     click.echo(f"hash: {line}")
-    if append:
-        with click.open_file(append, "a", encoding="utf-8") as file:
-            file.write(line + "\n")
 
 
 @command.command("hash")

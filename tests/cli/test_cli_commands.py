@@ -701,6 +701,11 @@ def test_a_new_key_opens_the_server_through_its_hash(tmp_path: Path) -> None:
     key = output.splitlines()[0].removeprefix("key:").strip()
     assert load_hashes(AccessConfig(api_key_file=str(path))) == (hash_key(key),)
     assert run("keys", "hash", stdin=f"{key}\n").stdout.splitlines()[-1] == hash_key(key)
+    path.write_bytes(path.read_bytes().rstrip())  # as some editors leave it
+    run("keys", "create", "--append", str(path))
+    assert len(load_hashes(AccessConfig(api_key_file=str(path)))) == 2
+    refused = run("keys", "create", "--append", str(tmp_path / "nowhere" / "hashes"))
+    assert (refused.exit_code, refused.stdout) == (2, "")
     assert run("keys", "create", "--name", "two\nlines").exit_code == 2
 
 
