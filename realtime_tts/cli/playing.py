@@ -94,8 +94,8 @@ async def play(speech: Speech, open_sink: Callable[[int], Sink], progress: Progr
         open_sink: returns the sink for a sample rate in Hz.
 
     Raises:
-        ConfigError: there was no speech, or the sink cannot be opened.
-        OSError: a write failed.
+        ConfigError: there was no speech, or the sink cannot be opened or written.
+        BrokenPipeError: nothing reads the pipe any more.
     """
     progress.start()
     loop = asyncio.get_running_loop()

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO, Protocol
@@ -103,6 +104,17 @@ def open_sink(
     return FileSink(file, format_of(output, explicit_format), sample_rate_hz, provenance)
 
 
+@contextlib.contextmanager
+def _writing(file: BinaryIO) -> Iterator[None]:
+    """Name the file in the error of a write that fails. A pipe without a reader is no failure."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _unwritable(file.name, error.strerror) from error
+
+
 class FileSink:
     """File or pipe. Each write is flushed, for a player that reads a pipe. A WAV file gets its length at the end if it
     is seekable, else its header says "until the end"."""
@@ -117,22 +129,24 @@ class FileSink:
         self._num_samples = 0
 
     def write(self, pcm: bytes) -> None:
-        self._file.write(self._stream.push(pcm))
-        self._file.flush()
+        with _writing(self._file):
+            self._file.write(self._stream.push(pcm))
+            self._file.flush()
         self._num_samples += len(pcm) // 2
 
     def close(self) -> None:
-        self._file.write(self._stream.finish())
-        self._file.flush()
-        if self._file is sys.stdout.buffer:
-            return
-        if self._stream.format.container == "wav" and self._file.seekable():
-            self._file.seek(0)
-            rate_hz = self._stream.format.sample_rate
-            self._file.write(wav_header(rate_hz, num_samples=self._num_samples, provenance=self._provenance))
-        self._file.close()
+        is_stdout = self._file is sys.stdout.buffer
+        with _writing(self._file), contextlib.nullcontext() if is_stdout else self._file:
+            self._file.write(self._stream.finish())
+            self._file.flush()
+            if self._stream.format.container == "wav" and not is_stdout and self._file.seekable():
+                self._file.seek(0)
+                rate_hz = self._stream.format.sample_rate
+                self._file.write(wav_header(rate_hz, num_samples=self._num_samples, provenance=self._provenance))
 
-    abort = close
+    def abort(self) -> None:
+        if not self._file.closed:
+            self.close()
 
 
 class SpeakerSink:

@@ -408,6 +408,12 @@ def test_an_interrupted_say_that_still_waits_for_text_ends_at_once(tmp_path: Pat
     assert not path.exists()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, which Linux has")
+def test_a_disk_that_is_full_is_told_in_one_line(server: GatewayHarness, program: Program) -> None:
+    arguments = ("say", "Hello there.", "-q", "-o", "/dev/full", "--format", "wav", "--url", server.url)
+    assert program(*arguments) == (2, ["Error: /dev/full cannot be written: No space left on device"])
+
+
 def test_say_ends_when_its_pipe_is_closed() -> None:
     with say_with_a_fake_worker("command never " * 20, "-o", "-", "-q", stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
