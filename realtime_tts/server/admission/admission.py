@@ -102,7 +102,7 @@ class Admission:
             self.slots.sockets.discard(slot)
 
     async def _take(self, slot: Slot, replaces: bool) -> None:
-        if slot.resumed is None or self._availability.state is not GatewayState.DRAINING:
+        if slot.resumed is None:
             await self._availability.load()
         self._recent_requests.note(slot.client.tenant, time.monotonic())
         if (refusal := self._refusal(slot.client)) is None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from gateway_harness import GatewayHarness
+from processes import worker_pids
 from stream_client import StreamClient, open_stream
 from websockets.exceptions import InvalidStatus
 
@@ -95,6 +99,32 @@ async def test_a_tokens_sessions_are_counted_lost_or_not(make_gateway: MakeGatew
         await again.send("session.resume", session_id=session_id, contexts={})
         await again.until("session.resumed")
         assert await refused_with(gateway.ws_url, additional_headers=headers) == 429
+
+
+async def test_a_session_can_be_resumed_while_its_worker_is_restarted(
+    make_gateway: MakeGateway, tmp_path: Path
+) -> None:
+    (gate := tmp_path / "gate").touch()
+    gateway = make_gateway(worker={"ready_gate": str(gate)})
+    async with open_stream(gateway.ws_url) as client:
+        session_id = await start(client)
+        await client.speak("c", "command never. ")
+        await client.until("audio")
+        await lose(client, gateway)
+    gate.unlink()
+    (pid,) = worker_pids(gateway.gateway.engine)
+    os.kill(pid, signal.SIGKILL)
+    while gateway.call(lambda: gateway.gateway.engine.num_ready):
+        await asyncio.sleep(0.01)
+    assert await refused_with(gateway.ws_url) == 503
+    async with open_stream(f"{gateway.ws_url}?resume={session_id}") as again:
+        again.contexts = client.contexts
+        await again.send(
+            "session.resume", session_id=session_id, contexts={"c": client.contexts["c"].next_sequence - 1}
+        )
+        await again.until("session.resumed")
+        assert (await again.until("context.failed"))["code"] == "engine_lost"
+        gate.touch()
 
 
 async def test_connecting_and_vanishing_does_not_pile_up_sessions(make_gateway: MakeGateway) -> None:
