@@ -52,7 +52,7 @@ class EngineConfig(EngineOptions):
         """Return the number of directories there, with room for some that come later: 4 to 64."""
         if not self.adapters_dir:
             return 0
-        return min(max(4, sum(path.is_dir() for path in Path(self.adapters_dir).glob("*"))), 64)
+        return min(max(4, sum(path.is_dir() for path in Path(self.adapters_dir).expanduser().glob("*"))), 64)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

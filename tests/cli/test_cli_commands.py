@@ -168,10 +168,15 @@ def test_a_model_or_device_that_is_not_there_is_told_in_one_line(
 
 
 @pytest.mark.parametrize(("num_there", "room"), [(0, 4), (6, 6), (70, 64)])
-def test_memory_is_held_for_all_adapters_of_a_directory(tmp_path: Path, num_there: int, room: int) -> None:
+def test_memory_is_held_for_all_adapters_of_a_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, num_there: int, room: int
+) -> None:
+    (tmp_path / "adapters").mkdir()
     for number in range(num_there):
-        (tmp_path / str(number)).mkdir()
-    assert EngineConfig(adapters_dir=str(tmp_path)).options("cpu").max_adapters == room
+        (tmp_path / "adapters" / str(number)).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for directory in (str(tmp_path / "adapters"), "~/adapters"):
+        assert EngineConfig(adapters_dir=directory).options("cpu").max_adapters == room
     assert EngineConfig(adapters=(("a", "b"),)).options("cpu").max_adapters == 1
 
 
