@@ -101,6 +101,29 @@ def test_a_first_patch_needs_the_first_words_and_the_others_a_look_ahead() -> No
     assert run(scheduler).decode[0].patch_index == 3
 
 
+def test_the_number_that_wait_for_text_is_read_while_one_is_closed() -> None:
+    """A heartbeat is made in another thread than the one that closes contexts."""
+    scheduler = make()
+
+    class ClosedMeanwhile(TextSupply):
+        def runs_out(self, *args: Any, **options: Any) -> bool:
+            runs_out = super().runs_out(*args, **options)
+            if is_read:
+                scheduler.close_context("a")
+            return runs_out
+
+    is_read = False
+    supplies = {"a": ClosedMeanwhile(8, is_final=False), "b": TextSupply(8, is_final=False)}
+    for name, supply in supplies.items():
+        add(scheduler, name, 8, paced=False).supply = supply
+    for _ in range(4):
+        run(scheduler)
+    assert scheduler.num_awaiting_text == 2
+    is_read = True
+    assert scheduler.num_awaiting_text == 1
+    check_pool(scheduler.pool)
+
+
 def test_more_text_is_read_when_it_is_needed_or_final_and_then_all_of_it() -> None:
     scheduler = make()
     request = add(scheduler, "a", 30, paced=False)

@@ -630,10 +630,14 @@ class Scheduler:
 
     @property
     def num_awaiting_text(self) -> int:
-        """Number of requests with blocks and a slot that wait for text and are not parked."""
+        """Number of requests with blocks and a slot that wait for text and are not parked.
+
+        Another thread may read it for a heartbeat, while this one closes contexts.
+        """
         open_texts = [request for request in list(self._active.values()) if not request.supply.is_final]
-        contexts, lacks_text = self._contexts, self._text_waits.lacks_text
-        return sum(lacks_text(each) and not contexts[each.context_id].holds_back(each) for each in open_texts)
+        lacking = [request for request in open_texts if self._text_waits.lacks_text(request)]
+        contexts = [(self._contexts.get(request.context_id), request) for request in lacking]
+        return sum(context is not None and not context.holds_back(request) for context, request in contexts)
 
     @property
     def num_active(self) -> int:
