@@ -105,8 +105,9 @@ class Supervisor:
         await asyncio.wait([self._task])
 
     def leave(self) -> None:
-        """Have the worker end when its contexts are closed; another one follows. No effect if none is ready."""
-        if self.pid is not None and self.ready is not None:
+        """Have the worker end when its contexts are closed; another one follows. No effect if none is ready, or if it
+        leaves already: a second signal would not wait for its contexts."""
+        if self.pid is not None and self.ready is not None and not self.stats.leaving:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
 

@@ -34,6 +34,7 @@ from realtime_tts.errors import AdapterError, AudioDecodeError, ConfigError, Eng
 from realtime_tts.model.checkpoint import load_model
 from realtime_tts.workers.child import start_child
 from realtime_tts.workers.client import EngineClient, RequestStream
+from realtime_tts.workers.pool import WorkerPool
 
 LONG = "this is a sentence of some length, which takes a while to speak."
 TIMES_S = {"ready_timeout_s": 90, "hang_s": 10.0, "backoff_s": 0.05, "stop_s": 5}
@@ -194,9 +195,11 @@ async def test_sigterm_has_a_worker_leave_when_its_contexts_are_closed_and_a_sec
     await anext(stream)
     (pid,) = worker_pids(client)
     os.kill(pid, signal.SIGTERM)
-    await until(lambda: client.num_ready == 0)
+    await until(lambda: client.num_ready == 0 and supervisors(client)[0].stats.leaving)
     with pytest.raises(EngineLost):
         speak(client, "hello", "new")
+    assert isinstance(client.keeper, WorkerPool)
+    client.keeper.replace_all()  # SIGHUP is no second signal to a worker that leaves already
     client.extend(stream.request_id, LONG, final=True)
     _, done = await collect(stream)
     assert isinstance(done, frames.Done)
