@@ -294,8 +294,8 @@ class AdapterFailed(Message):
 
 @_message
 class Stats(TextCounts):
-    """Heartbeat, sent every 0.5 s and on request boundaries. A worker with `running` > 0 whose `num_steps` does not
-    change for 5 s counts as hung."""
+    """Heartbeat, sent every 0.5 s and on request boundaries; before `Ready` only while the model is downloaded. A
+    worker with `running` > 0 whose `num_steps` does not change for 5 s counts as hung."""
 
     num_steps: int = 0
     running: int = 0

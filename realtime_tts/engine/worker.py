@@ -32,6 +32,7 @@ import torch
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.heap import GIVE_BACK_EVERY_S, HeapKeeper, resident_bytes
+from realtime_tts.contract.location import check_location
 from realtime_tts.contract.watch import end_tasks, watch
 from realtime_tts.engine.calibrate import with_text_head
 from realtime_tts.engine.client_channels import ClientChannels
@@ -40,7 +41,7 @@ from realtime_tts.engine.setup import choose_device, choose_threads, make_engine
 from realtime_tts.engine.voices import encode_voice
 from realtime_tts.errors import EngineError, EngineStartError, RealtimeTTSError
 from realtime_tts.model.adapter_file import AdapterWeights, read_adapter
-from realtime_tts.model.checkpoint import LoadedModel, load_model
+from realtime_tts.model.checkpoint import LoadedModel, load_model, resolve_directory
 
 logger = logging.getLogger("realtime_tts.engine.worker")
 
@@ -266,15 +267,30 @@ def load(options: EngineOptions) -> tuple[Engine, frames.Ready]:
 
 
 async def _load_while_wanted(
-    options: EngineOptions, reader: asyncio.StreamReader, thread: ThreadPoolExecutor
+    options: EngineOptions, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, thread: ThreadPoolExecutor
 ) -> tuple[Engine, frames.Ready]:
-    """Run `load` in a thread. It cannot be interrupted: if the supervisor disconnects meanwhile, the process exits."""
+    """Run `load` in a thread, after the download of a model on the hub. Neither can be interrupted: if the supervisor
+    disconnects meanwhile, the process exits."""
+    loop = asyncio.get_running_loop()
     gone = asyncio.create_task(reader.read(1))
     gone.add_done_callback(lambda task: None if task.cancelled() else os._exit(0))
     try:
-        return await asyncio.get_running_loop().run_in_executor(thread, load, options)
+        if check_location(options.model) is None:
+            beating = asyncio.create_task(_beat_until_loaded(writer))
+            try:
+                await loop.run_in_executor(thread, resolve_directory, options.model)
+            finally:
+                await end_tasks(beating)
+        return await loop.run_in_executor(thread, load, options)
     finally:
         await end_tasks(gone)
+
+
+async def _beat_until_loaded(writer: asyncio.StreamWriter) -> None:
+    """Tell the supervisor that the model is being downloaded, which may take longer than loading ever does."""
+    while True:
+        writer.write(frames.encode(frames.Stats()))
+        await asyncio.sleep(HEARTBEAT_S)
 
 
 async def serve(fields: Mapping[str, Any], control: int, clients_path: str) -> int:
@@ -290,7 +306,7 @@ async def serve(fields: Mapping[str, Any], control: int, clients_path: str) -> i
     try:
         options = EngineOptions(**fields)
         logging.getLogger().setLevel(options.worker_log_level.upper())
-        engine, ready = await _load_while_wanted(options, reader, thread)
+        engine, ready = await _load_while_wanted(options, reader, writer, thread)
         worker = Worker(engine, writer, ready, thread)
         await worker.channels.listen(clients_path)
     except Exception as error:
@@ -298,17 +314,22 @@ async def serve(fields: Mapping[str, Any], control: int, clients_path: str) -> i
             logger.exception("the engine could not start")
             error = EngineStartError(f"{type(error).__name__}: {error}")
         writer.write(frames.encode(frames.Failed("", error.code, error.message)))  # the supervisor reports it
-        await writer.drain()
+        await _close(writer)
         return 3
     engine.output.emit = worker.emit
     try:
         await worker.run(reader)
     except EngineError:
         return 1
+    await _close(writer)
+    return 0
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Close a connection when all is sent."""
     writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
-    return 0
 
 
 def main() -> None:

@@ -42,8 +42,8 @@ class WorkerSpec:
 
     Attributes:
         command: ``--options JSON --clients PATH --control FD`` are appended.
-        ready_timeout_s: time from the start of a worker until it is ready. A worker that takes longer is killed and
-            another one started. The first start may download a model; the next one continues the download.
+        ready_timeout_s: time from the start of a worker, or from the end of its download of a model, until it is ready.
+            A worker that takes longer is killed and another one started.
         hang_s: time without a heartbeat, or without a step while there is work, after which a ready worker is killed
             and another one started. The default is 30 times the longest step.
         stop_s: from SIGTERM to SIGKILL.
@@ -214,6 +214,8 @@ class Supervisor:
         if self.ready is None:
             if isinstance(message, frames.Failed):
                 self.start_error = error_from_code(message.code, message.message)
+            else:  # the model is being downloaded
+                self._watchdog.sign_of_life(self.spec.ready_timeout_s)
             return
         if isinstance(message, frames.Stats):
             if message.num_steps != self.stats.num_steps or message.running == 0:

@@ -30,7 +30,7 @@ from realtime_tts.config import EngineConfig
 from realtime_tts.contract import frames, heap
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.engine.worker import Worker, serve
-from realtime_tts.errors import AdapterError, AudioDecodeError, ConfigError, EngineError, EngineLost
+from realtime_tts.errors import AdapterError, AudioDecodeError, CheckpointError, ConfigError, EngineError, EngineLost
 from realtime_tts.model.checkpoint import load_model
 from realtime_tts.workers.child import start_child
 from realtime_tts.workers.client import EngineClient, RequestStream
@@ -478,6 +478,32 @@ async def test_the_engine_runs_in_the_thread_that_has_loaded_it(
     assert {thread.name for thread in threads} == {"engine_0"}
     assert len(set(threads)) == 1
     await until(lambda: not threads[0].is_alive())
+
+
+async def test_a_worker_that_downloads_its_model_shows_that_it_lives(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    arrived = threading.Event()
+
+    def download(model: str) -> Path:
+        assert model == "owner/name"
+        arrived.wait()
+        raise CheckpointError("the hub is gone")
+
+    monkeypatch.setattr("realtime_tts.engine.worker.resolve_directory", download)
+    supervisor, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_unix_connection(sock=supervisor)
+    serving = asyncio.create_task(serve({"model": "owner/name"}, theirs.detach(), str(tmp_path / "c")))
+    decoder, received = frames.Decoder(), []
+    while len(received) < 2:
+        received += decoder.feed(await reader.read(1 << 16))
+    assert received == [frames.Stats(), frames.Stats()]
+    arrived.set()
+    while not isinstance(received[-1], frames.Failed):
+        received += decoder.feed(await reader.read(1 << 16))
+    assert received[-1].message == "the hub is gone"
+    assert await serving == 3
+    writer.close()
 
 
 class HurriedEngine(CountingEngine):

@@ -24,7 +24,9 @@ from processes import supervisors, worker_pids
 from realtime_tts.contract import frames
 from realtime_tts.errors import EngineStartError
 from realtime_tts.workers.client import EngineClient
-from realtime_tts.workers.supervisor import WorkerSpec
+from realtime_tts.workers.pool import WorkerPool
+from realtime_tts.workers.supervisor import Supervisor, WorkerSpec
+from realtime_tts.workers.watchdog import Watchdog
 
 SCRIPT = Path(__file__).resolve().parents[1] / "support" / "run_client.py"
 PATIENT_S = 60  # for what a busy machine may delay
@@ -79,6 +81,18 @@ async def test_a_directory_for_temporary_files_that_went_may_come_back(
     os.mkdir(directory)
     await until(lambda: client.num_ready == 1, PATIENT_S)
     assert isinstance((await collect(speak(client, "again")))[1], frames.Done)
+
+
+def test_a_download_may_take_longer_than_a_start() -> None:
+    supervisor = Supervisor(WorkerSpec(ready_timeout_s=10.0), WorkerPool([WorkerSpec()]))
+    watchdog = supervisor._watchdog = Watchdog(10.0, now=0.0)
+    for number in range(100):
+        assert not watchdog.tick(number * watchdog.tick_s)
+        supervisor._take(frames.Stats())
+    begun_s = now = 100 * watchdog.tick_s
+    while not watchdog.tick(now):
+        now += watchdog.tick_s
+    assert 10.0 <= now - begun_s < 12.0, "what follows the download has its own limit"
 
 
 async def test_a_failed_start_leaves_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
