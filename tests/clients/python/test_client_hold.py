@@ -317,6 +317,20 @@ async def test_a_held_context_is_cancelled_where_it_stopped() -> None:
         assert reports[-1]["played_ms"] == 150.0
 
 
+async def test_the_end_of_the_session_ends_the_iteration_of_a_held_context() -> None:
+    async with scripted(Holder()) as (url, _):
+        session = open_session(url)
+        async with session:
+            context = session.speak("one two", context_id="c")
+            for _ in range(6):
+                await anext(context)
+            await context.hold()
+            rest = asyncio.ensure_future(_numbers(context))
+            while context.done is None or context._packets[0].start_ms < 150.0:
+                await asyncio.sleep(0.001)
+        assert await asyncio.wait_for(rest, 10) == list(range(6, NUM_FRAMES))
+
+
 async def test_the_end_of_the_session_ends_a_wait() -> None:
     async def silent(connection: Connection) -> None:
         await connection.begin()

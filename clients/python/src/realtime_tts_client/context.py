@@ -194,6 +194,7 @@ class Context:
 
     def _unanswered(self, error: RealtimeTTSError) -> None:
         self.clock.held_ms = None
+        self._wakeup.set()  # iteration goes on: nothing will release it
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error)
             self._answer.exception()  # its caller may have been cancelled
