@@ -133,6 +133,31 @@ def test_what_waits_for_an_answer_that_no_server_has_fails(protocol: ClientProto
     assert [event.context_id for event in failed] == ["c", "d"]
 
 
+def test_a_refused_release_is_not_asked_again(protocol: ClientProtocol) -> None:
+    protocol.hold("c", 150.0)
+    hear(protocol, "context.held", **HELD)
+    protocol.release("c", 2000.0)
+    refusal = {"context_id": "c", "code": "context_closed", "message": "over", "retryable": False}
+    (refused,) = hear(protocol, "error", **refusal)
+    assert isinstance(refused, events.Refused)
+    assert refused.is_answer
+    said(protocol)
+    reconnect(protocol)
+    resumed(protocol, c={"state": "finished"})
+    assert frames_of(protocol, "release") == []
+    hear(protocol, "context.done", context_id="c", sequence=1, audio_ms=400, characters=7)
+    assert [type(event) for event in begin_anew(protocol)] == [events.SessionReady]
+
+
+def test_refused_text_is_no_answer_to_a_hold(protocol: ClientProtocol) -> None:
+    protocol.hold("c", 150.0)
+    fields = {"code": "rate_limited", "message": "later", "retryable": True, "context_id": "c", "retry_after_s": 2.5}
+    (refused,) = hear(protocol, "error", **fields)
+    assert isinstance(refused, events.Refused)
+    assert not refused.is_answer
+    assert hear(protocol, "context.held", **HELD) == [events.ContextHeld("c", Spoken(150.0, "one", 3))]
+
+
 def test_a_context_that_was_not_opened_yet_is_opened(protocol: ClientProtocol) -> None:
     protocol.open("later", {})
     protocol.hold("later", 0.0)
@@ -301,6 +326,17 @@ async def test_a_context_that_is_over_is_a_typed_error() -> None:
         with pytest.raises(ContextClosed):
             await context.hold()
         assert context.held_ms is None
+
+
+async def test_a_refused_hold_is_no_failure_of_what_was_sent() -> None:
+    async with scripted(Holder(is_over=True)) as (url, _), open_session(url) as session:
+        context = session.speak("one two", context_id="c")
+        while context.done is None:
+            await asyncio.sleep(0.001)
+        taken = [number_of((await anext(context)).payload) for _ in range(6)]
+        with pytest.raises(ContextClosed):
+            await context.hold()
+        assert taken + await _numbers(context) == list(range(NUM_FRAMES))
 
 
 async def test_a_held_context_is_cancelled_where_it_stopped() -> None:

@@ -336,10 +336,7 @@ class Context:
         self._source_error = error
 
     def _refuse(self, error: RealtimeTTSError) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._unanswered(error)
-        else:
-            self._refusal = error
+        self._refusal = error
 
     # ---- inside --------------------------------------------------------------------------------------------------
 

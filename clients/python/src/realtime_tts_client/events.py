@@ -101,10 +101,14 @@ class ContextFailed:
 
 @dataclass(frozen=True)
 class Refused:
-    """The server refused one message; the context that it names continues."""
+    """The server refused one message; the context that it names continues.
+
+    `is_answer`: the message was the hold or release that waits for an answer.
+    """
 
     context_id: str | None
     error: RealtimeTTSError
+    is_answer: bool = False
 
 
 Event = (

@@ -16,6 +16,7 @@ from typing import Any
 from realtime_tts_client.errors import (
     ConnectionLost,
     ContextClosed,
+    InvalidRequest,
     ProtocolError,
     RealtimeTTSError,
     ResumeGap,
@@ -42,6 +43,8 @@ from realtime_tts_client.events import (
 from realtime_tts_client.record import ContextRecord
 from realtime_tts_client.types import Done, Packet, Spoken, Word
 from realtime_tts_client.wire import AudioFrame, Fields, clean_text, parse_audio, render
+
+_REFUSALS_OF_HOLDS = (ContextClosed.code, InvalidRequest.code)  # of releases too; never of more text for a context
 
 
 class State(Enum):
@@ -376,9 +379,13 @@ class ClientProtocol:
             self._events.append(SessionFailed(error))
         elif context_id is None or record is None:
             self._events.append(Refused(context_id, error))
-        elif record.number is None and not record.cancelled:
+        elif record.number is None and not (record.cancelled or record.over):
             self._fail(context_id, error)  # the context was never accepted
-        elif record.asked or not isinstance(error, ContextClosed):  # the text crossed the context's terminal message
+        elif record.asked and error.code in _REFUSALS_OF_HOLDS:
+            record.held_ms, record.asked = None, ""
+            self._events.append(Refused(context_id, error, is_answer=True))
+            self._forget_if_over(record)
+        elif not isinstance(error, ContextClosed):  # the text crossed the context's terminal message
             self._events.append(Refused(context_id, error))
 
     def _on_warning(self, fields: Fields) -> None:

@@ -356,6 +356,8 @@ class Session:
         elif isinstance(event, events.ContextFailed):
             self._awaited.discard(context)
             context._fail(event.error, event.spoken)
+        elif isinstance(event, events.Refused) and event.is_answer:
+            context._unanswered(event.error)
         elif isinstance(event, events.Refused):
             context._refuse(event.error)
 
