@@ -195,9 +195,10 @@ export class SpeechContext extends EventTarget {
     return this.#ask(() => protocol.release(this.contextId, clauseAfterMs));
   }
 
-  /** The hold or release that has no answer yet fails. @param {ServerError | ConnectionLost} error */
+  /** The hold or release that has no answer yet fails, and a held player goes on. @param {ServerError | ConnectionLost} error */
   refused(error) {
     this.asked?.reject(error);
+    if (this.heldMs !== null && !this.silenced) this.session.release(this, this.heldMs); // or what is behind it waits too
     this.asked = this.heldMs = null;
   }
 
@@ -408,7 +409,7 @@ export class SpeechContext extends EventTarget {
 
   #cancelled(message) {
     this.state = 'cancelled';
-    this.ended = true;
+    this.ended = this.silenced = true;
     const spoken = this.#spoken(message);
     this.finalHeardMs = spoken.playedMs;
     this.resolveDone({ outcome: 'cancelled', audioMs: spoken.playedMs, ttfaMs: null });

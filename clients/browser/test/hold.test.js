@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { SpeechContext } from '../context.js';
-import { ConnectionLost } from '../errors.js';
+import { ConnectionLost, ServerError } from '../errors.js';
 import { JitterBuffer } from '../jitter-buffer.js';
 
 const HELD = { played_ms: 450, spoken_text: 'One two', spoken_chars: 7, timeout_s: 30 };
@@ -110,6 +110,43 @@ test('a cancel, a failure and a refusal end the wait', async () => {
     end(made);
     await assert.rejects(holding);
     assert.equal(made.context.heldMs, null);
+  }
+});
+
+test('after a failure or a refusal the player goes on where it stopped', async () => {
+  for (const end of [
+    ({ context }) => context.fail(new ConnectionLost('gone')),
+    ({ context }) => context.refused(new ServerError('The context is done', { code: 'context_closed' })),
+  ]) {
+    const made = speaking();
+    const holding = made.context.hold();
+    made.receive('context.held', HELD);
+    await holding;
+    const buffer = make(); // with another context behind the held one
+    buffer.push(1, ramp(500), 0);
+    buffer.hold(1, 450);
+    buffer.end(1);
+    buffer.push(2, ramp(100), 0);
+    buffer.end(2);
+    play(buffer, 60);
+    made.line.calls.length = 0;
+    end(made);
+    assert.deepEqual(made.line.calls, [['release', 450]]);
+    buffer.release(1, 450);
+    assert.deepEqual(play(buffer, 30), [...range(450, 500), ...range(0, 100)]);
+  }
+});
+
+test('what is cancelled does not go on first', async () => {
+  for (const end of [
+    ({ context }) => context.cancel(),
+    ({ receive }) => receive('context.cancelled', { sequence: 2, ...HELD }),
+  ]) {
+    const made = speaking();
+    const holding = made.context.hold();
+    end(made);
+    await assert.rejects(holding);
+    assert.ok(made.line.calls.every(([what]) => what !== 'release'));
   }
 });
 
