@@ -132,6 +132,11 @@ export class AudioPath {
     else this.#finish(context);
   }
 
+  /** Forget a context of which no packet comes any more. @param {SpeechContext} context */
+  forget(context) {
+    if (this.contextOf(context.number) === context) this.numbers.delete(context.number);
+  }
+
   async close() {
     clearInterval(this.acknowledging);
     for (const { decoder } of this.tracks.values()) decoder.close();

@@ -276,9 +276,10 @@ export class RealtimeTTS extends EventTarget {
     this.path.end(context); // received audio is still played
   }
 
-  #forget(context) {
-    if (context.state !== 'open') this.contexts.delete(context.contextId);
-    else context.done.catch(() => {}).finally(() => this.contexts.delete(context.contextId)); // cancelled, not yet confirmed
+  async #forget(context) {
+    if (context.state === 'open') await context.done.catch(() => {}); // cancelled, not yet confirmed
+    this.contexts.delete(context.contextId);
+    this.path.forget(context);
   }
 
   // ---- reconnecting ----------------------------------------------------------------------------------------------
