@@ -27,6 +27,9 @@ const VOICE_TTL_S = 3600; // after its last use, if a page ends without deleting
 /** State of a context that the server does not know. */
 const UNKNOWN = { state: 'unknown', received_chars: 0, num_flushes: 0, ended: false };
 
+/** Codes that refuse a hold or a release, and never more text for a context. */
+const REFUSALS_OF_HOLDS = ['context_closed', 'invalid_request'];
+
 /** @typedef {import('./session-link.js').LinkState} ConnectionState */
 /**
  * Recordings from which the server makes a voice for one session: `reference`, or `prompt` with `promptText`, or both.
@@ -263,7 +266,7 @@ export class RealtimeTTS extends EventTarget {
 
   #errorMessage(message, context) {
     const error = ServerError.fromWire(message);
-    if (context?.asked && error.code === 'context_closed') return context.refused(error);
+    if (context?.asked && context.number !== null && REFUSALS_OF_HOLDS.includes(error.code)) return context.refused(error);
     // The context is over: our text crossed its end on the wire, or the error follows from one already reported.
     if (error.contextId !== null && context?.state !== 'open') return;
     this.#emit('error', error);

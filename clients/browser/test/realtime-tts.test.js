@@ -26,6 +26,10 @@ function serve() {
         this.numContexts += 1;
         this.tell({ type: 'context.started', context_id, sequence: 0, number: this.numContexts, voice: 'v', seed: 1, audio: AUDIO });
       }
+      if (type === 'hold') {
+        const message = 'a draft has no speech yet';
+        this.tell({ type: 'error', code: 'invalid_request', message, retryable: false, context_id });
+      }
       if (type === 'end') {
         this.tell(buildAudioFrame({ number: this.numContexts, sequence: 1, pts: 0, payload: new Uint8Array(320) }));
         this.tell({ type: 'context.done', context_id, sequence: 2, audio_ms: 20, ttfa_ms: 1 });
@@ -50,5 +54,15 @@ test('a session keeps nothing of the contexts that were heard to the end', async
   }
   assert.equal(numSamples, 3 * 160);
   assert.deepEqual([tts.contexts.size, tts.path.tracks.size, tts.path.numbers.size], [0, 0, 0]);
+  await tts.close();
+});
+
+test('a hold that the server refuses ends', { timeout: 10_000 }, async () => {
+  serve();
+  const tts = await RealtimeTTS.connect('ws://host/v1/stream', { playback: false, audio: { codec: 'pcm_s16le' } });
+  const context = tts.open({ draft: true });
+  context.send('Hello there.');
+  await assert.rejects(context.hold(), { code: 'invalid_request' });
+  assert.equal(context.heldMs, null);
   await tts.close();
 });
