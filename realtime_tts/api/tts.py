@@ -121,12 +121,18 @@ class TTS:
                     return
                 yield item
         finally:
-            with contextlib.suppress(EngineClosed):
-                self._wait(items.aclose)
-                self._iterated.discard(items)
+            if self._is_own_thread:
+                self._iterated.discard(items)  # then asyncio closes it
+            else:
+                with contextlib.suppress(EngineClosed):
+                    self._wait(items.aclose)
+                    self._iterated.discard(items)
 
     def close(self) -> None:
         """End the workers; generations running in other threads end with EngineClosed. Idempotent."""
+        if self._is_own_thread:
+            threading.Thread(target=self.close, name="realtime-tts close").start()
+            return
         with self._lock:
             if self._closed or not self._thread.is_alive():  # it is not in a process forked from the program's
                 return
@@ -135,6 +141,12 @@ class TTS:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    @property
+    def _is_own_thread(self) -> bool:
+        """True in the loop's thread, which must not wait for itself: the garbage collector may run there, and ends
+        what the program has dropped."""
+        return threading.current_thread() is self._thread
 
     async def _shut_down(self) -> None:
         """Close, and answer every call that waits for the loop before it stops."""

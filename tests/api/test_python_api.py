@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import inspect
 import itertools
 import os
@@ -414,6 +416,44 @@ def test_blocking_use_breaking_out_and_threads() -> None:
     tts.close()
     with pytest.raises(CheckpointError):
         TTS(workers=fake(fail_start=True))
+
+
+@contextlib.contextmanager
+def collecting_in(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Have the garbage collector run in the loop's thread alone, after the block."""
+    collected = threading.Event()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+        loop.call_soon_threadsafe(lambda: (gc.collect(), collected.set()))
+        assert collected.wait(20), "the loop waits for itself"
+    finally:
+        gc.enable()
+
+
+def test_a_generation_that_was_dropped_may_be_collected_in_any_thread() -> None:
+    with TTS(workers=fake(patch_delay_s=0.002)) as tts:
+        with collecting_in(tts._loop):
+            chunks = tts.generate("First part. And much more to say than anybody hears.")
+            next(chunks)
+            cycle: list[object] = [chunks]
+            cycle.append(cycle)
+            del chunks, cycle
+        assert len(list(tts.generate("Hello there."))) > 0
+        assert tts._tts._client.num_requests == 0
+        assert not tts._iterated
+
+
+def test_a_tts_that_was_dropped_may_be_collected_in_any_thread() -> None:
+    tts = TTS(workers=fake())
+    thread = tts._thread
+    with collecting_in(tts._loop):
+        cycle: list[object] = [tts]
+        cycle.append(cycle)
+        del tts, cycle
+    thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
