@@ -278,12 +278,17 @@ class Connection(ABC):
             else:
                 await self._write_and_speak(order, order.audio, early)
         except RealtimeTTSError as error:
-            self.core.fail(error.code, error.message)
+            self._fail(error.code, error.message)
         except ConnectionError:
             raise
         except Exception as error:  # the model's client raises many kinds
             logger.warning("the language model failed: %r", error)
-            self.core.fail("model_failed", f"the language model failed: {error}")
+            self._fail("model_failed", f"the language model failed: {error}")
+
+    def _fail(self, code: str, message: str) -> None:
+        """Report that the answer of this task has failed; if it was stopped, its response is over."""
+        if self._answer is asyncio.current_task():
+            self.core.fail(code, message)
 
     async def _write(self, order: Generate, early: EarlyAnswer | None) -> None:
         """Let the model write, without speech."""
@@ -301,6 +306,7 @@ class Connection(ABC):
         self.core.finish(end.usage, end.is_cut_short)
 
     async def _write_and_speak(self, order: Generate, audio: AudioFormat, early: EarlyAnswer | None) -> None:
+        context: Context | None = None
         speaking: asyncio.Task[None] | None = None
         end = End((0, 0))
         try:
@@ -308,20 +314,20 @@ class Connection(ABC):
                 if isinstance(piece, End):
                     end = piece
                 else:
-                    is_first = self._context is None
-                    if self._context is None:
-                        self._context = (early and early.draft) or open_context(self._speech, order)
-                        self.core.begin_message(self._context)
-                        speaking = asyncio.get_running_loop().create_task(self._speak(self._context, self._stages))
+                    is_first = context is None
+                    if context is None:
+                        context = self._context = (early and early.draft) or open_context(self._speech, order)
+                        self.core.begin_message(context)
+                        speaking = asyncio.get_running_loop().create_task(self._speak(context, self._stages))
                     if is_first and early is not None and early.draft is not None:
                         await early.commit()  # it has the piece
                     else:
-                        await self._context.send(piece)
+                        await context.send(piece)
                 await self.flush()
             self.core.written()
             await self.flush()
-            if self._context is not None and speaking is not None:
-                await self._context.end()
+            if context is not None and speaking is not None:
+                await context.end()
                 await speaking
             left_ms = self.core.ahead_ms(time.monotonic()) if speaking is not None else 0.0
             self.core.finish(end.usage, end.is_cut_short)
@@ -330,9 +336,12 @@ class Connection(ABC):
                 await asyncio.sleep(left_ms / 1000)
                 self.core.played_out(order.response_id)
         finally:
-            self._context = None
+            if self._context is context:
+                self._context = None
             if speaking is not None:
                 speaking.cancel()
+            if context is not None and context.done is None:
+                context.cancel_nowait()
 
     async def _pieces(self, order: Generate, early: EarlyAnswer | None) -> AsyncIterator[str | End]:
         """Yield the model's text and end; report its calls."""
@@ -354,6 +363,8 @@ class Connection(ABC):
                 await self._released.wait()
             if (ahead_ms := self.core.ahead_ms(time.monotonic()) - self.lead_ms) > 0:
                 await asyncio.sleep(ahead_ms / 1000)
+            if self._context is not context:
+                return  # it was stopped
             self.core.spoke(self._play(packet), packet.duration_ms, time.monotonic())
             if stages.mark("audio") and self._parts.trace is not None:
                 self._parts.trace(str(stages))

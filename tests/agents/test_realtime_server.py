@@ -265,6 +265,38 @@ class Broken(ScriptedModel):
         raise OSError("the model has no more memory")
 
 
+class Fading(ScriptedModel):
+    """Fails once so much was sent that the speech waits for playback."""
+
+    def __init__(self, caller: list[Caller]) -> None:
+        super().__init__()
+        self._caller = caller
+
+    async def write(self, messages: list[Any], options: dict[str, Any]) -> Any:
+        [caller] = self._caller
+        yield LONG
+        await until(lambda: len(caller.audio) >= 24_000 * 2)
+        raise OSError("the model has no more memory")
+
+
+class Lingering(ScriptedModel):
+    """Takes its time to stop, and fails at it."""
+
+    def __init__(self) -> None:
+        super().__init__(100.0)
+        self.stopped = asyncio.Event()
+        self.num_stops = 0
+
+    async def write(self, messages: list[Any], options: dict[str, Any]) -> AsyncGenerator[Piece, None]:
+        try:
+            yield f"{LONG} "
+            await asyncio.Event().wait()
+        finally:
+            self.num_stops += 1
+            await self.stopped.wait()
+            raise OSError("the connection broke")
+
+
 class Deaf(Parrot):
     async def recognise(self, samples: Any, language: str | None) -> str:
         raise OSError("no recogniser")
@@ -276,6 +308,38 @@ async def test_a_model_that_fails_ends_its_response_alone(fake_gateway: str) -> 
             await ask(caller, "Hello")
             done = (await caller.next("response.done", number))["response"]
             assert (done["status"], done["status_details"]["error"]["code"]) == ("failed", "model_failed")
+
+
+async def test_speech_of_a_model_that_fails_ends_at_the_speech_server(fake_gateway: str) -> None:
+    callers: list[Caller] = []
+    async with serving(fake_gateway, "", model=Fading(callers)) as (url, server), calling(url, server) as caller:
+        callers.append(caller)
+        await ask(caller, "Hello")
+        assert (await caller.next("response.done"))["response"]["status"] == "failed"
+        await until(lambda: not caller.own._speech._live and not caller.own._speech._awaited)
+
+
+async def test_an_answer_that_is_slow_to_stop_does_not_disturb_the_next(fake_gateway: str) -> None:
+    model = Lingering()
+    async with serving(fake_gateway, "", model=model) as (url, server), calling(url, server) as caller:
+        await ask(caller, "Hello")
+        first = (await caller.next("response.created"))["response"]["id"]
+        await until(lambda: len(caller.audio) >= 0.9 * 24_000 * 2)  # the speech waits for playback
+        await caller.send("response.cancel")
+        await ask(caller, "Hello")
+        second = (await caller.next("response.created", 2))["response"]["id"]
+        await until(lambda: any(e["response_id"] == second for e in caller.all("response.output_audio.delta")))
+        assert model.num_stops == 1
+        model.stopped.set()
+        await until(lambda: sum(e["response_id"] == second for e in caller.all("response.output_audio.delta")) > 50)
+        await caller.send("response.cancel")
+        await caller.next("response.done", 2)
+        ended = [(e["response"]["id"], e["response"]["status"]) for e in caller.all("response.done")]
+        assert ended == [(first, "cancelled"), (second, "cancelled")]
+        assert [e["response_id"] for e in caller.all("response.output_item.added")] == [first, second]
+        spoken = next(e for e in caller.all("response.output_audio.delta") if e["response_id"] == second)
+        [sample, *_] = np.frombuffer(base64.b64decode(spoken["delta"]), np.int16)
+        assert sample % 1000 == 0  # the beginning of an answer; that of the first one was reached at 0.9 s
 
 
 async def test_a_recogniser_that_fails_is_told(fake_gateway: str) -> None:
