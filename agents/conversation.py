@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from hold_policy import EAGER_MS, HoldPolicy
-from realtime_tts_client import Context, ContextClosed, Packet, Session
+from realtime_tts_client import Context, Packet, RealtimeTTSError, Session
 from script import ANSWERS, TOKENS_PER_SECOND, tokens
 from speech_detector import SpeechDetector
 
@@ -221,7 +221,7 @@ class Conversation(ABC):
     async def _change_after(self, before: asyncio.Task[None] | None, change: Coroutine[Any, Any, None]) -> None:
         if before is not None:
             await before
-        with contextlib.suppress(ContextClosed, ConnectionError):  # the turn or the call has ended meanwhile
+        with contextlib.suppress(RealtimeTTSError, ConnectionError):  # the turn or the call has ended meanwhile
             await change
 
     async def _hold_turn(self, turn: Turn) -> None:

@@ -136,6 +136,37 @@ async def test_an_answer_whose_draft_was_refused_is_begun_again() -> None:
         assert len(line.history) == 2
 
 
+async def test_a_hold_that_is_refused_ends_neither_turn_nor_call() -> None:
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        first = (await connection.read("end"))["context_id"]
+        await connection.accept(first)
+        await connection.audio(1, 0)
+        await connection.read("hold")
+        error = {"code": "invalid_request", "message": "a draft has no speech yet", "retryable": False}
+        await connection.send("error", context_id=first, **error)
+        await connection.read("cancel")
+        await connection.cancelled(first, 2, "Yes,", 20.0)
+        second = (await connection.read("end"))["context_id"]
+        await connection.accept(second, 2)
+        await connection.audio(1, 0, 2)
+        await connection.done(second, 2, 1, 16)
+        await connection.until_closed()
+
+    async with scripted(script) as (url, _), calling(url) as line:
+        line._begin_turn(asked="")
+        while line.turn is None or line.turn.played_ms == 0:
+            await asyncio.sleep(0.005)
+        await line.hear(LOUD, 300)  # held
+        assert line._changing is not None
+        await asyncio.wait([line._changing])
+        await line.hear(LOUD, 400)  # interrupted
+        await line.hear(QUIET, 500)
+        while len(line.history) < 3:
+            await asyncio.sleep(0.005)
+        assert [said["content"] for said in line.history] == ["Yes,", "(speech)", "Yes, of course. "]
+
+
 class Recording(Line):
     """A line that plays what a test says, and records what it is given."""
 
