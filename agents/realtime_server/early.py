@@ -50,8 +50,10 @@ class EarlyAnswer:
         return self.transcript, self._writing
 
     def take(self, order: Generate) -> bool:
-        """Return whether this is the answer that is ordered; if it is, it is no longer a draft."""
-        self._is_taken = self._order == dataclasses.replace(order, response_id="")
+        """Return whether this is the answer that is ordered; if it is, it is no longer a draft. An answer of which the
+        speech server has refused the draft is not."""
+        is_refused = self.draft is not None and self.draft.spoken is not None
+        self._is_taken = not is_refused and self._order == dataclasses.replace(order, response_id="")
         return self._is_taken
 
     def discard(self) -> None:

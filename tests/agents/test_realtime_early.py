@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+from client_fake_server import Connection, scripted
 from server_environment import ROOT
 
 sys.path.insert(0, str(ROOT / "agents"))
@@ -170,6 +171,31 @@ async def test_an_unknown_voice_fails_the_response_and_not_the_pause(fake_gatewa
         await caller.say(*REST)
         done = (await caller.next("response.done"))["response"]
         assert (done["status"], done["status_details"]["error"]["code"]) == ("failed", "voice_not_found")
+
+
+async def test_an_answer_whose_draft_was_refused_is_begun_again() -> None:
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        refused = await connection.read("text")
+        assert refused["draft"]
+        error = {"code": "overloaded", "message": "no room", "retryable": True}
+        await connection.send("error", context_id=refused["context_id"], **error)
+        context_id = (await connection.read("text"))["context_id"]
+        await connection.accept(context_id)
+        await connection.audio(1, 0)
+        await connection.read("end")
+        await connection.done(context_id, 2, 1, len(SENTENCE))
+
+    async with (
+        scripted(script) as (tts_url, _),
+        serving(tts_url, f"say {SENTENCE}") as (url, server),
+        calling(url, server) as caller,
+    ):
+        await caller.say(*TURN, *PAUSE)
+        await until(lambda: caller.own._early is not None and early(caller).draft is not None)
+        await until(lambda: early(caller).draft.spoken is not None)  # type: ignore[union-attr]
+        await caller.say(*REST)
+        assert (await caller.next("response.done"))["response"]["status"] == "completed"
 
 
 class Slow(Parrot):
