@@ -226,6 +226,7 @@ DATES = [
     ("May 5", "May fifth"),
     ("on 11/24", "on November twenty-fourth"),
     ("Tuesday, 1/2", "Tuesday, January second"),
+    ("on 0/5 and until 2/30", "on zero over five and until two over thirty"),
     ("2025's best", "twenty twenty-five's best"),
     ("c. 1850", "circa eighteen fifty"),
     ("Jan 2024", "January twenty twenty-four"),

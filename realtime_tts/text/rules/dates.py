@@ -7,7 +7,7 @@ import re
 
 from realtime_tts.text.rules.base import Rule, Scan
 from realtime_tts.text.rules.locales import units
-from realtime_tts.text.rules.numbers import END, MONTHS
+from realtime_tts.text.rules.numbers import END, MONTHS, is_day
 from realtime_tts.text.rules.verbalize import cardinal, number, ordinal, year
 
 _NAMES = (*MONTHS, "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -31,13 +31,9 @@ _TH = "st|nd|rd|th"
 _STOP = r"(?:\.(?= ?[a-z0-9,;:]))?"  # of an abbreviation within a sentence
 
 
-def _is_day(day: str, month: int) -> bool:
-    return 1 <= month <= 12 and 1 <= int(day) <= (30 if month in (4, 6, 9, 11) else 29 if month == 2 else 31)
-
-
 def _date(day: str, month: str, year_text: str | None) -> str | None:
     """Return a date in words; None if there is no such day."""
-    return _spoken(int(month), day, year_text) if _is_day(day, int(month)) else None
+    return _spoken(int(month), day, year_text) if is_day(day, int(month)) else None
 
 
 def _spoken(month: int, day: str, year_text: str | None) -> str:
@@ -57,7 +53,7 @@ def _slashed(match: re.Match[str], scan: Scan) -> str | None:
 
 def _day_month(match: re.Match[str], scan: Scan) -> str | None:
     day, name, year_text = match.group(1), _full_name(match.group(2)), match.group(3)
-    if not _is_day(day, MONTHS.index(name) + 1):
+    if not is_day(day, MONTHS.index(name) + 1):
         return None
     article = "" if scan.previous_word(match.start()).lower() == "the" else "the "
     return f"{article}{ordinal(day)} of {name}" + (f", {year(year_text)}" if year_text else "")
@@ -66,7 +62,7 @@ def _day_month(match: re.Match[str], scan: Scan) -> str | None:
 def _month_day(match: re.Match[str], scan: Scan) -> str | None:
     name, day, last_day, year_text = _full_name(match.group(1)), *match.groups()[1:]
     month = MONTHS.index(name) + 1
-    if not _is_day(day, month) or (last_day and not _is_day(last_day, month)):
+    if not is_day(day, month) or (last_day and not is_day(last_day, month)):
         return None
     if last_day:
         return f"{_spoken(month, day, None)} to {ordinal(last_day)}" + (f", {_year(year_text)}" if year_text else "")

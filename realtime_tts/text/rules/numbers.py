@@ -24,6 +24,11 @@ _ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 _ROMAN_WORDS = frozenset({"II", "III", "VII", "VIII", "XIII", "XIV", "XVI", "XVII", "XVIII"})
 
 
+def is_day(day: str, month: int) -> bool:
+    """Return whether a month, counted from 1, has such a day."""
+    return 1 <= month <= 12 and 1 <= int(day) <= (30 if month in (4, 6, 9, 11) else 29 if month == 2 else 31)
+
+
 def fraction(numerator: int, denominator: int) -> str:
     """3, 4 → "three quarters"; denominators without a usual name give "three over seventeen"."""
     name = _FRACTION_NAMES.get(denominator)
@@ -38,7 +43,7 @@ def fraction(numerator: int, denominator: int) -> str:
 
 def _fraction(match: re.Match[str], scan: Scan) -> str | None:
     whole, numerator, denominator = match.group(1), match.group(2), match.group(3)
-    if not whole and int(numerator) <= 12 and int(denominator) <= 31 and _names_a_day(scan, match.start()):
+    if not whole and is_day(denominator, int(numerator)) and _names_a_day(scan, match.start()):
         return f"{MONTHS[int(numerator) - 1]} {ordinal(denominator)}"
     fixed = _FIXED_FRACTIONS.get(f"{numerator}/{denominator}")
     if fixed and not whole:
