@@ -269,6 +269,7 @@ MONEY = [
     ("$1,234.56", "one thousand two hundred thirty-four dollars and fifty-six cents"),
     ("$1.234", "one point two three four dollars"),
     ("€3.5m", "three point five million euros"),
+    ("$1.5MM and 5 MM USD", "one point five million dollars and five million dollars"),
     ("€5", "five euros"),
     ("£20.01", "twenty pounds and one penny"),
     ("¥500", "five hundred yen"),

@@ -15,7 +15,7 @@ _SIGN = "[$€£¥₹₩₽]"
 _CODE = any_of(filter(str.isalpha, _CURRENCIES))
 _SIGNED = rf"-?(?:{NUMBER}|\.\d\d(?!\d))"
 _TO_HIGHER = rf"(?:(?: ?[-–] ?|—)(-?{_SIGN}?{_SIGNED}))?"
-_MAGNITUDE = r"(?: ?(thousand|million|billion|trillion|mio|mn|bn|tn|[kKmMbBtT])" + END + ")?"
+_MAGNITUDE = r"(?: ?(thousand|million|billion|trillion|mio|mn|bn|tn|MM|[kKmMbBtT])" + END + ")?"
 
 
 def _amount(currency: Currency, low: str, high: str | None, magnitude: str | None) -> str:
