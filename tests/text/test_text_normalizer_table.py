@@ -440,6 +440,7 @@ SYMBOLS = [
     ("100€ = 92£", "one hundred euros equals ninety-two pounds"),
     ("the U.S.'s", "the U S's"),
     ("x^2", "x to the power of two"),
+    ("2×10^-6", "two times ten to the power of minus six"),
     ("x²", "x squared"),
     ("x <= 5", "x is at most five"),
     ("a @ b", "a at b"),
