@@ -279,6 +279,11 @@ MONEY = [
     ("$5-10", "five to ten dollars"),
     ("$5–$10", "five to ten dollars"),
     ("$2-3 million", "two to three million dollars"),
+    (
+        "$5M-$10M and €1bn – €2bn",
+        "five million dollars to ten million dollars and one billion euros to two billion euros",
+    ),
+    ("$2 million–$3 million", "two million dollars to three million dollars"),
     ("20 USD", "twenty dollars"),
     ("EUR 5", "five euros"),
     ("US$5", "five dollars"),

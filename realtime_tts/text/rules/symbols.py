@@ -13,6 +13,12 @@ _OPERATORS = word_table("operators")
 _PREFIXES = word_table("prefixes")
 _NAMES = word_table("signs")
 _DASH = "[-–—]"
+# "$5M-$10M", "$5 million – $10 million": a range between two amounts, whose first number does not end at the dash.
+_TO_AMOUNT = "|".join(
+    rf"(?<={magnitude}{space}[-–])(?={space}[$€£¥]\d)"
+    for magnitude in (r"\d[kKmMbBtT]", r"\d[bmt]n", r"[mbr]illion", "thousand")
+    for space in ("", " ")
+)
 _EMOTICON = r"(?:[:;=8][-o]?(?:[)(\]\[DPp/\\|3]{1,3}|\*(?!\*))|<3|</3|\^_\^|:'\(|xD|XD)(?![^\s.,!?])"
 
 _CODE = re.compile(r"[A-Za-z-]\d{1,20}\Z")
@@ -59,6 +65,7 @@ SYMBOL_RULES = (
     *MARKUP_RULES,
     Rule(r"\.NET" + END, "dot net"),
     Rule(r"-(?<=\d-)(?=\d{1,15} ?=)|-(?<=\d -)(?= \d{1,15} ?=)", "minus"),
+    Rule(rf"[-–](?:{_TO_AMOUNT})", "to"),
     Rule(r"[-–—](?<=[\d%°][-–—])(?=[$€£¥]?\d)|[-–](?<=[\d%°] [-–])(?= [$€£¥]?\d)", _to),
     Rule(rf"{_DASH}(?=\d)(?<=[ap]m.)|{_DASH}(?=\d)(?<=[ap]\.m\..)", "to", any_case=True),
     Rule(r"[-–](?= \d)(?<=[ap]m .)|[-–](?= \d)(?<=[ap]\.m\. .)", "to", any_case=True),
