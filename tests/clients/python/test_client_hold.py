@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from client_fake_server import Connection, ramp, scripted
-from realtime_tts_client import AudioFormat, ContextClosed, Spoken, connect, events
+from realtime_tts_client import AudioFormat, ContextClosed, RateLimited, SessionClosed, Spoken, connect, events
 from realtime_tts_client.protocol import ClientProtocol
 from realtime_tts_client.session import Session
 from test_client_protocol import accepted, audio, hear, reconnect, resumed, said, started
@@ -365,6 +365,37 @@ async def test_the_end_of_the_session_ends_the_iteration_of_a_held_context() -> 
             while context.done is None or context._packets[0].start_ms < 150.0:
                 await asyncio.sleep(0.001)
         assert await asyncio.wait_for(rest, 10) == list(range(6, NUM_FRAMES))
+
+
+async def test_text_that_was_refused_does_not_fail_a_hold() -> None:
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        await connection.read("text")
+        await connection.accept("c")
+        error = {"code": "rate_limited", "message": "later", "retryable": True, "context_id": "c"}
+        await connection.send("error", **error)
+        await connection.audio(1, 0)
+        await connection.read("hold")
+        await connection.send("context.held", **HELD)
+
+    async with scripted(script) as (url, _), open_session(url) as session:
+        context = session.speak(context_id="c")
+        await context.send("one two")
+        await anext(context)
+        assert await context.hold() == Spoken(150.0, "one", 3)
+        with pytest.raises(RateLimited):
+            await context.send("three")
+
+
+async def test_what_was_heard_of_a_closed_session_cannot_be_held() -> None:
+    async with scripted(Holder()) as (url, _):
+        async with open_session(url) as session:
+            context = session.speak("one two", context_id="c")
+            await _numbers(context)
+        for ask in (context.hold, context.release):
+            with pytest.raises(SessionClosed):
+                await asyncio.wait_for(ask(), 10)
+        assert context.held_ms is None
 
 
 async def test_the_end_of_the_session_ends_a_wait() -> None:

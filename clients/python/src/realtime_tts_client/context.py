@@ -144,6 +144,7 @@ class Context:
         Raises:
             ContextClosed: the context is over. RealtimeTTSError: the session has ended.
         """
+        self._raise_over()
         if self.held_ms is None:
             played_ms = self.played_ms
             ends_ms = (word.end_ms for word in self.words if word.start_ms < played_ms < word.end_ms)
@@ -163,6 +164,7 @@ class Context:
             ContextClosed: the context is over, for instance because it was held for too long.
             RealtimeTTSError: the session has ended.
         """
+        self._raise_over()
         self._session._release(self, clause_after_ms)
         from_ms: float = await self._ask()
         return from_ms
@@ -177,7 +179,6 @@ class Context:
         return self.clock.held_ms
 
     async def _ask(self) -> Any:
-        self._raise_refusal()
         if self._answer is None or self._answer.done():
             self._answer = asyncio.get_running_loop().create_future()
         return await asyncio.shield(self._answer)
@@ -361,6 +362,11 @@ class Context:
         self._drained.set()
         if self._pump is not None and self._pump is not asyncio.current_task():
             self._pump.cancel()
+
+    def _raise_over(self) -> None:
+        """Raise the error that has ended the context or its session."""
+        if (error := self._error or self._session._error) is not None:
+            raise error
 
     def _raise_refusal(self) -> None:
         if self._error is not None:
