@@ -25,6 +25,7 @@ from websockets.http11 import Request, Response
         ("localhost:8000", "ws://localhost:8000/v1/stream"),
         ("127.0.0.1:8000/v1/stream?x=a://b", "ws://127.0.0.1:8000/v1/stream?x=a://b"),
         ("speech.example", "ws://speech.example/v1/stream"),
+        ("HTTPS://speech.example", "wss://speech.example/v1/stream"),
     ],
 )
 def test_a_servers_address_leads_to_its_stream(given: str, used: str) -> None:
@@ -53,7 +54,7 @@ async def test_all_connections_of_a_session_have_the_same_word_and_others_anothe
     assert asked[3] == "/?sticky=a"
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "ws://", "", ":8000"])
+@pytest.mark.parametrize("url", ["ftp://host", "ws://", "", ":8000", "host:99999", "host:port", "host:0", "ws://[::1"])
 def test_other_addresses_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match="the address is"):
         connect(url)

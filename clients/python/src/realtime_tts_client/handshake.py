@@ -86,10 +86,14 @@ def stream_url(url: str) -> str:
     """Return the stream's address for a server address with http, https, ws, wss or no scheme, and any or no path.
 
     Raises:
-        ValueError: unsupported scheme, or no host.
+        ValueError: unsupported scheme, no host, or an impossible port.
     """
-    parts = urlsplit(url if re.match(r"[a-z]+://", url) else f"ws://{url}")
-    if parts.scheme not in _SCHEMES or not parts.hostname:
+    try:
+        parts = urlsplit(url if re.match(r"[a-z]+://", url, re.IGNORECASE) else f"ws://{url}")
+        is_valid = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port or the brackets of an IPv6 address
+        is_valid = False
+    if not is_valid:
         raise ValueError(f"the address is host:port, ws://host:port, wss://…, http://… or https://…, not {url!r}")
     path = STREAM_PATH if parts.path in ("", "/") else parts.path
     return urlunsplit((_SCHEMES[parts.scheme], parts.netloc, path, parts.query, ""))
