@@ -137,10 +137,16 @@ export class AudioPath {
     if (this.contextOf(context.number) === context) this.numbers.delete(context.number);
   }
 
+  /** Stop playing; nothing of any context is heard after it. */
   async close() {
     clearInterval(this.acknowledging);
-    for (const { decoder } of this.tracks.values()) decoder.close();
+    const streams = [...this.tracks.values()];
+    for (const { context, decoder } of streams) {
+      context.finalHeardMs ??= context.heardMs;
+      decoder.close();
+    }
     await this.player?.close();
+    for (const { context } of streams) this.#finish(context);
   }
 
   #finish(context) {

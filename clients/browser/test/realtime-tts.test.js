@@ -57,6 +57,19 @@ test('a session keeps nothing of the contexts that were heard to the end', async
   await tts.close();
 });
 
+test('the end of the session ends what is still playing', { timeout: 10_000 }, async () => {
+  serve();
+  const tts = await RealtimeTTS.connect('ws://host/v1/stream', { playback: false, audio: { codec: 'pcm_s16le' } });
+  tts.path.player = { heardMs: () => 12, playedMs: () => 15, push() {}, end() {}, hold() {}, resume: async () => {}, close: async () => {} };
+  const context = tts.speak('Hello there.');
+  await context.done;
+  await tts.close();
+  await context.finished;
+  assert.equal(context.heardMs, 12);
+  assert.equal((await context.hold()).playedMs, 12);
+  assert.equal(tts.contexts.size, 0);
+});
+
 test('a hold that the server refuses ends', { timeout: 10_000 }, async () => {
   serve();
   const tts = await RealtimeTTS.connect('ws://host/v1/stream', { playback: false, audio: { codec: 'pcm_s16le' } });
