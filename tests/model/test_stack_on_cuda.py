@@ -224,6 +224,18 @@ def test_replays_of_a_graph_are_what_launches_are() -> None:
     assert torch.equal(again, kernel.forward(expected, rope))
 
 
+def test_nan_in_a_sequence_ends_the_kernel_and_stays_there() -> None:
+    """Blocks wait for results other than all bits set, and these are a NaN as well."""
+    stack = random_stack(SMALL)
+    kernel, rope = LocalStack(stack, 5), stack.first_rotary(5)
+    x = draw(10, 1024)
+    expected = kernel.forward(x, rope).clone()
+    x[7] = torch.full_like(x[7].view(torch.int16), -1).view(torch.bfloat16)
+    made = kernel.forward(x, rope)
+    assert torch.equal(made[:5], expected[:5])
+    assert made[5:].isnan().all()
+
+
 def test_what_does_not_fit_is_told() -> None:
     assert what_is_missing(random_stack(SMALL)) is None
     assert "bfloat16" in (what_is_missing(random_stack(SMALL).float()) or "")
