@@ -18,6 +18,7 @@ from websockets.typing import Subprotocol
 from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.texts import tokens
 from realtime_tts.contract.watch import end_tasks
+from realtime_tts.errors import ConfigError
 
 HEADER = struct.Struct(">BBHIIQ")  # version, kind, flags, context number, sequence, pts in samples
 TERMINAL = {"context.done", "context.cancelled", "context.failed"}
@@ -31,12 +32,14 @@ async def connect_stream(url: str, **options: Any) -> ClientConnection:
 
 
 async def open_stream(url: str, *, api_key: str | None = None, **start: object) -> ClientConnection:
-    """Connect and start a session; `start`: fields of `session.start`."""
+    """Connect and start a session; `start`: fields of `session.start`. Raises ConfigError: the server refuses them."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     socket = await connect_stream(url, additional_headers=headers)
     await socket.send(json.dumps({"type": "session.start", **start}))
-    while json.loads(await socket.recv())["type"] != "session.started":
-        pass
+    while (message := json.loads(await socket.recv()))["type"] != "session.started":
+        if message["type"] == "error":
+            await socket.close()
+            raise ConfigError(f"the server refuses the session: {message['message']}", field=message.get("field"))
     return socket
 
 

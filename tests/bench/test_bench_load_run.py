@@ -26,7 +26,7 @@ from realtime_tts.bench.server_load import ServerLoad
 from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.usage import Usage
 from realtime_tts.cli.main import cli
-from realtime_tts.errors import EngineError
+from realtime_tts.errors import ConfigError, EngineError
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,13 @@ def test_a_load_has_one_size(gateway: GatewayHarness) -> None:
     for flags in ([], ["--streams", "2", "--rate", "1"]):
         result = CliRunner().invoke(cli, ["bench", "load", "--url", gateway.ws_url, *flags])
         assert "--streams or --rate" in str(result.exception)
+
+
+def test_a_session_that_the_server_refuses_is_an_error(gateway: GatewayHarness) -> None:
+    for flags, what in ((["--codec", "mp3"], "codec must be"), (["--sample-rate", "12345"], "sample_rate must be")):
+        result = CliRunner().invoke(cli, ["bench", "load", "--url", gateway.ws_url, "--streams", "1", *flags])
+        assert isinstance(result.exception, ConfigError)
+        assert what in result.exception.message
 
 
 def test_barge_ins_end_what_is_said(gateway: GatewayHarness) -> None:
