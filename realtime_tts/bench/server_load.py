@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
+from websockets.exceptions import WebSocketException
+
 from realtime_tts.bench.arrivals import Arrival, OpenLoad
 from realtime_tts.bench.load_generator import Share, ShareResult, Target, run_share
 from realtime_tts.bench.load_result import LoadResult, load_result
-from realtime_tts.bench.native_stream import speak
+from realtime_tts.bench.native_stream import code_of, speak
 from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.texts import turn
 from realtime_tts.bench.usage import Sample, Usage, get_text, take_sample, usage_between
@@ -66,7 +68,7 @@ class ServerLoad:
         """Find out how long a turn is, which is known afterwards as `turn_s`.
 
         Raises:
-            ConfigError: no server answers. EngineError: it does not speak.
+            ConfigError: no server answers, or it refuses the session. EngineError: it does not speak.
         """
         try:
             heard = self._one_by_one(_TRIES)
@@ -89,7 +91,10 @@ class ServerLoad:
                     await speak(socket, f"c{n}", text, cancel_after_s=cancel_after_s) for n, text in enumerate(texts)
                 ]
 
-        return asyncio.run(run())
+        try:
+            return asyncio.run(run())
+        except WebSocketException as error:
+            raise EngineError(f"the server does not speak: {code_of(error)}") from error
 
     def run(self, load: OpenLoad, seed: int = 0, deadline_s: float = math.inf) -> LoadResult:
         """Run a load, as `open_loop`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import os
@@ -20,7 +21,7 @@ from gateway_harness import GatewayHarness
 from realtime_tts.bench.arrivals import Arrival, OpenLoad
 from realtime_tts.bench.load_generator import Target
 from realtime_tts.bench.load_result import load_result
-from realtime_tts.bench.native_stream import CUT_OFF
+from realtime_tts.bench.native_stream import CUT_OFF, open_stream
 from realtime_tts.bench.plots import draw
 from realtime_tts.bench.server_load import ServerLoad
 from realtime_tts.bench.streams import Heard
@@ -66,6 +67,17 @@ def test_a_session_that_the_server_refuses_is_an_error(gateway: GatewayHarness) 
         result = CliRunner().invoke(cli, ["bench", "load", "--url", gateway.ws_url, "--streams", "1", *flags])
         assert isinstance(result.exception, ConfigError)
         assert what in result.exception.message
+
+
+def test_a_connection_that_the_server_refuses_is_an_error() -> None:
+    with GatewayHarness({"max_streams": 4}, max_sessions=1) as gateway:
+
+        async def measure_beside_another() -> None:
+            async with await open_stream(gateway.ws_url):
+                await asyncio.to_thread(ServerLoad(Target(gateway.ws_url, (), 1, 3, {})).measure_turn)
+
+        with pytest.raises(EngineError, match="does not speak: overloaded"):
+            asyncio.run(measure_beside_another())
 
 
 def test_barge_ins_end_what_is_said(gateway: GatewayHarness) -> None:
