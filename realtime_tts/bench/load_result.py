@@ -78,7 +78,7 @@ def load_result(heard: Sequence[Heard], load: OpenLoad, usage: Usage, late_ms: S
         gateway_ms_per_speech_s=_per_speech(usage.gateway_cores, speech_per_s),
         worker_ms_per_speech_s=_per_speech(usage.worker_cores, speech_per_s),
         limit=name_limit(usage, errors),
-        void=why_void(latest_p99_ms, usage.busiest_client or 0.0),
+        void=why_void(len(asked), latest_p99_ms, usage.busiest_client or 0.0),
     )
 
 

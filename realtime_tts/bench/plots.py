@@ -33,7 +33,7 @@ def draw(bench: str, subject: dict[str, object], results: Any, path: Path) -> No
         one.set(xlabel=xlabel, ylabel=ylabel)
         one.grid(alpha=0.3)
         one.legend() if curves else one.remove()
-    void = getattr(results, "void", "") and ", VOID: the generator was late"
+    void = getattr(results, "void", "") and ", VOID"
     figure.suptitle(f"{subject['model']}, {subject['device_name']}, {subject['dtype']}{void}", fontsize=10)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120, bbox_inches="tight")

@@ -111,7 +111,8 @@ class ServerLoad:
             EngineError: a generator process failed.
         """
         target = self._target
-        busy = sum(arrival.share for arrival in arrivals) * self.turn_s / max(arrivals[-1].at_s, self.turn_s)
+        last_s = max((arrival.at_s for arrival in arrivals), default=0.0)
+        busy = sum(arrival.share for arrival in arrivals) * self.turn_s / max(last_s, self.turn_s)
         judged_s = [arrival.at_s for arrival in arrivals if arrival.judged]
         window = (min(judged_s, default=0.0), max(judged_s, default=0.0))
         num_open = 1 + round(_SPARE_CONNECTIONS * busy / target.num_clients)

@@ -170,12 +170,14 @@ def _is_full(share: float | None) -> bool:
     return share is not None and share >= _FULL
 
 
-def why_void(late_ms_p99: float, busiest_client: float) -> str:
-    """Return why a load says nothing of the server (its generator was late), or "".
+def why_void(num_asked: int, late_ms_p99: float, busiest_client: float) -> str:
+    """Return why a load says nothing of the server (it had no streams, or its generator was late), or "".
 
     Args:
-        late_ms_p99: of the latest generator process. busiest_client: share of a processor.
+        num_asked: judged streams. late_ms_p99: of the latest generator process. busiest_client: share of a processor.
     """
+    if not num_asked:
+        return "no turn began in the measured time: take a longer one (--seconds)"
     if _is_full(busiest_client):
         return f"a generator process had {busiest_client:.0%} of a processor to do: take more of them (--processes)"
     if late_ms_p99 > MAX_LATE_MS:

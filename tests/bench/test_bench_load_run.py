@@ -80,6 +80,13 @@ def test_a_connection_that_the_server_refuses_is_an_error() -> None:
             asyncio.run(measure_beside_another())
 
 
+def test_a_load_without_turns_in_its_window_is_void(gateway: GatewayHarness) -> None:
+    arguments = ["bench", "load", "--url", gateway.ws_url, "--rate", "0.001", "--seconds", "0.1", "--words", "3"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 1, result.output
+    assert "VOID: no turn began" in result.stdout
+
+
 def test_barge_ins_end_what_is_said(gateway: GatewayHarness) -> None:
     target = Target(gateway.ws_url, (), 1, 200, {})
     load = ServerLoad(target)

@@ -97,6 +97,6 @@ def test_what_a_server_has_started_is_part_of_it() -> None:
 
 
 def test_a_load_is_void_if_its_generator_was_late() -> None:
-    assert why_void(19.0, 0.5) == ""
-    assert "21 ms" in why_void(21.0, 0.5)
-    assert "--processes" in why_void(21.0, 0.95)
+    assert why_void(9, 19.0, 0.5) == ""
+    assert "21 ms" in why_void(9, 21.0, 0.5)
+    assert "--processes" in why_void(9, 21.0, 0.95)
