@@ -92,7 +92,7 @@ class ServingPolicy:
             return cls()
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"serving.json cannot be read: {error}") from error
         return cls.from_map(raw)
 

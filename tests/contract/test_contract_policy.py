@@ -80,6 +80,7 @@ def test_faults_are_named(raw, named):
 
 
 def test_a_file_that_is_no_json_is_a_checkpoint_error(tmp_path):
-    (tmp_path / "serving.json").write_text("{")
-    with pytest.raises(CheckpointError, match=r"serving\.json"):
-        ServingPolicy.load(tmp_path)
+    for text in ("{", "[" * 100_000):
+        (tmp_path / "serving.json").write_text(text)
+        with pytest.raises(CheckpointError, match=r"serving\.json cannot be read"):
+            ServingPolicy.load(tmp_path)
