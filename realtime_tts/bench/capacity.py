@@ -85,5 +85,6 @@ def measure_capacity(
     def is_sure(streams: float) -> bool:
         return all(holds(streams, seed) for seed in range(1, plan.runs))
 
-    held, failed = highest_load(holds, plan.start, plan.precision, plan.max_trials, is_sure=is_sure, lowest=_LOWEST)
+    lowest = min(_LOWEST, plan.start)
+    held, failed = highest_load(holds, plan.start, plan.precision, plan.max_trials, is_sure=is_sure, lowest=lowest)
     return Capacity(held, failed, driver.turn_s, trials)

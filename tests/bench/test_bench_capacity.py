@@ -52,3 +52,10 @@ def test_nothing_holds() -> None:
     result = measure_capacity(Simulated(limit=-1), plan)
     assert result.streams == 0.0
     assert not any(trial.held for trial in result.trials)
+
+
+def test_the_first_load_is_tried_however_low_it_is() -> None:
+    plan = CapacityPlan(Bar(), start=0.1, window_s=20, precision=0.1, runs=1, max_trials=12)
+    result = measure_capacity(Simulated(limit=600), plan)
+    assert result.trials[0].offered == 0.1
+    assert result.streams > 48
