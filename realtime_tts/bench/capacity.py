@@ -58,9 +58,10 @@ class Capacity:
 
     @property
     def limit(self) -> str:
-        """Return the saturated part in the lowest load that did not hold; "" if all held."""
+        """Return the saturated part in the lowest load that did not hold, or why this load says nothing of the server;
+        "" if all held."""
         failed = min((trial for trial in self.trials if not trial.held), key=lambda trial: trial.offered, default=None)
-        return failed.limit if failed else ""
+        return (failed.void or failed.limit) if failed else ""
 
 
 def measure_capacity(

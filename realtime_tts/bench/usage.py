@@ -177,9 +177,10 @@ def why_void(num_asked: int, late_ms_p99: float, busiest_client: float) -> str:
         num_asked: judged streams. late_ms_p99: of the latest generator process. busiest_client: share of a processor.
     """
     if not num_asked:
-        return "no turn began in the measured time: take a longer one (--seconds)"
+        return "no turn began in the measured time: take a longer one"
     if _is_full(busiest_client):
-        return f"a generator process had {busiest_client:.0%} of a processor to do: take more of them (--processes)"
+        more = "take more of them (--processes, in bench server --clients)"
+        return f"a generator process had {busiest_client:.0%} of a processor to do: {more}"
     if late_ms_p99 > MAX_LATE_MS:
         return f"the generator itself was {late_ms_p99:.0f} ms late (p99; {MAX_LATE_MS:.0f} are allowed)"
     return ""

@@ -54,7 +54,7 @@ def capacity_table(result: Capacity) -> str:
             *_percentiles(trial.first_audio_ms),
             *(percent(trial.stalls[name].share) for name in ("0", "100", "200")),
             figure(trial.stalls["0"].longest_ms),
-            "yes" if trial.held else "no, given up" if GAVE_UP in trial.errors else "no",
+            "yes" if trial.held else "no, void" if trial.void else "no, given up" if GAVE_UP in trial.errors else "no",
         ]
         for trial in sorted(result.trials, key=lambda trial: (trial.offered, trial.seed))
     ]

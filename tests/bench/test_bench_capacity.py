@@ -12,6 +12,7 @@ from realtime_tts.bench.capacity import CapacityPlan, measure_capacity
 from realtime_tts.bench.load_generator import Target
 from realtime_tts.bench.server_load import ServerLoad
 from realtime_tts.bench.streams import Bar, Heard
+from realtime_tts.bench.views import capacity_table
 
 
 class Simulated(ServerLoad):
@@ -59,3 +60,13 @@ def test_the_first_load_is_tried_however_low_it_is() -> None:
     result = measure_capacity(Simulated(limit=600), plan)
     assert result.trials[0].offered == 0.1
     assert result.streams > 48
+
+
+def test_a_load_that_failed_because_its_generator_was_late_has_no_other_limit() -> None:
+    driver = Simulated(limit=600)
+    plan = CapacityPlan(Bar(), start=10, window_s=20, precision=0.1, runs=1, max_trials=12)
+    assert "generator" not in measure_capacity(driver, plan).limit
+    driver.late_ms = [[50.0]]
+    result = measure_capacity(driver, plan)
+    assert "the generator itself was 50 ms late" in result.limit
+    assert "no, void" in capacity_table(result)
