@@ -11,8 +11,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from realtime_tts.bench.usage import children, get_text
+from realtime_tts.errors import EngineStartError
 
 
 @dataclass(frozen=True)
@@ -58,29 +60,43 @@ def wait_until_ready(port: int, timeout_s: float = 60.0, process: subprocess.Pop
     """Block until /readyz says yes.
 
     Raises:
-        TimeoutError: it did not in time.
-        RuntimeError: the process has ended.
+        EngineStartError: it did not in time, or the process has ended.
     """
     end = time.monotonic() + timeout_s
     while not is_ready(port):
         if process is not None and process.poll() is not None:
-            raise RuntimeError(f"the server ended with status {process.returncode}")
+            raise EngineStartError(f"the server ended with status {process.returncode}")
         if time.monotonic() > end:
-            raise TimeoutError(f"not ready after {timeout_s} s")
+            raise EngineStartError(f"the server was not ready after {timeout_s:g} s")
         time.sleep(0.01)
 
 
 @contextlib.contextmanager
 def running_server(*arguments: str, timeout_s: float = 300.0) -> Iterator[RunningServer]:
-    """Start `realtime-tts serve` on a free port with more flags, yield when it is ready, stop it afterwards."""
+    """Start `realtime-tts serve` on a free port with more flags, yield when it is ready, stop it afterwards.
+
+    Raises:
+        EngineStartError: as `wait_until_ready`, with the last line that the server wrote.
+    """
     port = free_port()
     command = [sys.executable, "-m", "realtime_tts", "serve", f"--port={port}", "--log-level=error", *arguments]
     null = subprocess.DEVNULL
     with tempfile.TemporaryDirectory(prefix="server-") as temporary:
+        said = Path(temporary) / "said"
         start = time.perf_counter()
-        process = subprocess.Popen(command, stdout=null, stderr=null, env={**os.environ, "TMPDIR": temporary})
+        with said.open("wb") as errors:
+            process = subprocess.Popen(command, stdout=null, stderr=errors, env={**os.environ, "TMPDIR": temporary})
         try:
-            wait_until_ready(port, timeout_s, process)
+            try:
+                wait_until_ready(port, timeout_s, process)
+            except EngineStartError as error:
+                last = (
+                    said.read_text(encoding="utf-8", errors="replace")
+                    .strip()
+                    .rpartition("\n")[2]
+                    .removeprefix("Error: ")
+                )
+                raise EngineStartError(f"{error.message}: {last}" if last else error.message) from None
             yield RunningServer(port, process.pid, time.perf_counter() - start)
         finally:
             process.terminate()

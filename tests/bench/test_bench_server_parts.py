@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from realtime_tts.bench.server_process import running_server
 from realtime_tts.bench.usage import (
     ProcessTime,
     Sample,
@@ -19,6 +20,7 @@ from realtime_tts.bench.usage import (
     usage_between,
     why_void,
 )
+from realtime_tts.errors import EngineStartError
 
 URL = "http://127.0.0.1:1"  # where nothing answers
 
@@ -100,3 +102,8 @@ def test_a_load_is_void_if_its_generator_was_late() -> None:
     assert why_void(9, 19.0, 0.5) == ""
     assert "21 ms" in why_void(9, 21.0, 0.5)
     assert "--processes" in why_void(9, 21.0, 0.95)
+
+
+def test_a_server_that_does_not_start_says_why() -> None:
+    with pytest.raises(EngineStartError, match=r"ended with status 2: .*--bogus"), running_server("--bogus"):
+        pass
