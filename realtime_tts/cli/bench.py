@@ -100,6 +100,10 @@ def _bench(view: Callable[[Any], str], *options: Option) -> Callable[[Callable[.
         def run(json: Path | None, plot: Path | None, **given: object) -> None:
             if plot is not None and importlib.util.find_spec("matplotlib") is None:
                 raise ConfigError("--plot needs matplotlib: pip install matplotlib", field="plot")
+            if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
+                raise ConfigError(f"--plot draws a .png or .svg file, not {plot}", field="plot")
+            for path in filter(None, (json, plot)):
+                _check_writable(path)
             if "device" in given:
                 from realtime_tts.engine.setup import choose_device
 
@@ -295,6 +299,15 @@ def load(
         driver.on_now = lambda now: bar.set_description_str(told.format(now))
         result = driver.run(plan, seed)
     return {**dataclasses.asdict(plan), "seed": seed}, subject, result
+
+
+def _check_writable(path: Path) -> None:
+    """Create an output file if it is missing, before what is to be written there is measured. Raises ConfigError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _plan(kind: type[Plan], options: dict[str, Any], **more: object) -> Plan:

@@ -18,7 +18,7 @@ from realtime_tts.cli.main import cli
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.engine.runtime.stages import STAGES
-from realtime_tts.errors import EngineError
+from realtime_tts.errors import ConfigError, EngineError
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +130,20 @@ def test_batches_that_are_none(batches: str) -> None:
     result = CliRunner().invoke(cli, ["bench", "engine", "--batches", batches])
     assert result.exit_code == 2
     assert "1,2,4" in result.output
+
+
+@pytest.mark.parametrize(
+    ("flag", "name", "problem"),
+    [
+        ("--plot", "engine.doc", "a .png or .svg file"),
+        ("--plot", "file/engine.png", "cannot be written"),
+        ("--json", "file/engine.json", "cannot be written"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_told_before_anything_is_measured(
+    tmp_path: Path, flag: str, name: str, problem: str
+) -> None:
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(cli, ["bench", "engine", "--model", "none/such", flag, str(tmp_path / name)])
+    assert isinstance(result.exception, ConfigError)
+    assert problem in result.exception.message
