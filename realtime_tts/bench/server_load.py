@@ -11,6 +11,7 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from http.client import HTTPException
 from multiprocessing.connection import Connection, wait
 
 from websockets.exceptions import WebSocketException
@@ -35,14 +36,16 @@ def describe_server(target: Target) -> dict[str, object]:
     """Return the description of the server from `/v1/models`, for the record.
 
     Raises:
-        ConfigError: no server answers.
+        ConfigError: no server answers, or it is another program.
     """
     try:
         model = json.loads(get_text(target.url, "/v1/models", target.api_key))["data"][0]
-    except (OSError, ValueError, KeyError, IndexError) as error:
+        about = {name: model[name] for name in ("device", "dtype", "attention_backend", "default_steps", "default_cfg")}
+        names = {"model": model["id"], "device_name": model["device"]}
+    except OSError as error:
         raise ConfigError(f"no server answers at {target.url}: {error}", field="url") from error
-    about = {name: model[name] for name in ("device", "dtype", "attention_backend", "default_steps", "default_cfg")}
-    names = {"model": model["id"], "device_name": model["device"]}
+    except (HTTPException, ValueError, LookupError, TypeError) as error:
+        raise ConfigError(f"no realtime-tts answers at {target.url}", field="url") from error
     return {**names, **about, "session": target.start, "watched": bool(target.pids)}
 
 

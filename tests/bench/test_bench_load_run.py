@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socketserver
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ from realtime_tts.bench.load_generator import Target
 from realtime_tts.bench.load_result import load_result
 from realtime_tts.bench.native_stream import CUT_OFF, open_stream
 from realtime_tts.bench.plots import draw
-from realtime_tts.bench.server_load import ServerLoad
+from realtime_tts.bench.server_load import ServerLoad, describe_server
 from realtime_tts.bench.streams import Heard
 from realtime_tts.bench.usage import Usage
 from realtime_tts.cli.main import cli
@@ -60,6 +61,25 @@ def test_a_load_has_one_size(gateway: GatewayHarness) -> None:
     for flags in ([], ["--streams", "2", "--rate", "1"]):
         result = CliRunner().invoke(cli, ["bench", "load", "--url", gateway.ws_url, *flags])
         assert "--streams or --rate" in str(result.exception)
+
+
+@pytest.mark.parametrize("answer", [b"[1]", b'{"data": [{"id": "llama"}]}', b'{"data": ["llama"]}', None])
+def test_another_program_at_the_address_is_an_error(answer: bytes | None) -> None:
+    class Program(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():  # of the request
+                pass
+            self.wfile.write(b"SSH-2.0\r\n" if answer is None else b"HTTP/1.0 200 OK\r\n\r\n" + answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Program) as program:
+        thread = threading.Thread(target=program.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(ConfigError, match="no realtime-tts answers"):
+                describe_server(Target(f"ws://127.0.0.1:{program.server_address[1]}", (), 1, 3, {}))
+        finally:
+            program.shutdown()
+            thread.join()
 
 
 def test_a_session_that_the_server_refuses_is_an_error(gateway: GatewayHarness) -> None:
