@@ -53,9 +53,11 @@ class EngineVoice:
     hashes: dict[bytes, None] = dataclasses.field(default_factory=dict)
 
     def note_hashes(self, hashes: list[bytes]) -> None:
-        """Record an added voice's blocks in the prefix cache. Only the newest are kept; the cache evicts old ones."""
+        """Record an added voice's blocks in the prefix cache. Only the last used are kept: the cache evicts others."""
         if self.is_added:
-            self.hashes.update(dict.fromkeys(hashes))
+            for used in hashes:
+                self.hashes.pop(used, None)
+                self.hashes[used] = None
             for old in list(self.hashes)[: max(0, len(self.hashes) - _MAX_HASHES)]:
                 del self.hashes[old]
 

@@ -15,7 +15,7 @@ from realtime_tts.contract.policy import VoicePolicy
 from realtime_tts.engine import engine as engine_module
 from realtime_tts.engine.continuity import Continuity, join_text
 from realtime_tts.engine.runtime.noise import noise_key, patch_noise
-from realtime_tts.engine.voices import ZERO_SHOT, encode_voice
+from realtime_tts.engine.voices import ZERO_SHOT, EngineVoice, encode_voice
 from realtime_tts.errors import AudioDecodeError, EngineOutOfMemory, InvalidRequest
 from realtime_tts.model.checkpoint import LoadedModel
 from realtime_tts.model.generate import decode, generate
@@ -397,6 +397,15 @@ def test_nothing_of_a_removed_voice_is_cached_after_its_last_request(tiny: Loade
     assert isinstance(harness.end("x"), frames.Done)
     assert harness.engine.scheduler.pool.num_cached == 0
     harness.assert_nothing_leaked()
+
+
+def test_of_a_voices_blocks_those_used_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("realtime_tts.engine.voices._MAX_HASHES", 4)
+    voice, prefix = EngineVoice("mine", is_added=True), [b"first", b"second"]
+    for text in (b"a", b"b", b"c", b"d"):
+        voice.note_hashes([*prefix, text])
+        assert [*voice.hashes][-3:] == [*prefix, text]
+    assert len(voice.hashes) == 4
 
 
 @pytest.mark.parametrize("parts", ["reference", "prompt", "both"])
