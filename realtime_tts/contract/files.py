@@ -12,10 +12,11 @@ def cache_directory(name: str) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "realtime-tts" / name
 
 
-def write_whole(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """Write a file of this user's, which other processes see whole or not at all.
+def write_whole(path: Path, content: bytes, *, durable: bool = False, mode: int = 0o600) -> None:
+    """Write a file, which other processes see whole or not at all.
 
     Args:
+        mode: permissions, without those of the umask; by default only this user reads it.
         durable: its content is on the disk when this returns.
 
     Raises:
@@ -23,7 +24,7 @@ def write_whole(path: Path, content: bytes, *, durable: bool = False) -> None:
     """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)
             if durable:
                 file.flush()

@@ -196,9 +196,11 @@ def write_serving(checkpoint: Path, head: TextHead) -> None:
     """
     path = checkpoint / "serving.json"
     try:
-        raw = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        raw, mode = {}, 0o666
+        if path.exists():
+            raw, mode = json.loads(path.read_text(encoding="utf-8")), path.stat().st_mode & 0o777
         raw["text_head"] = dataclasses.asdict(head)
-        path.write_text(json.dumps(raw, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_whole(path, (json.dumps(raw, indent=1, ensure_ascii=False) + "\n").encode(), mode=mode)
     except (OSError, ValueError, TypeError) as error:
         raise CheckpointError(f"serving.json cannot be written: {error}") from error
 

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import os
+import resource
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -189,6 +190,23 @@ def test_the_checkpoints_languages_decide_what_is_said(tiny: LoadedModel, monkey
     chinese = dataclasses.replace(tiny, policy=dataclasses.replace(tiny.policy, languages=("zh",)))
     assert calibrate(chinese) is None
     assert said == SENTENCES["zh"]
+
+
+def test_a_serving_json_that_cannot_be_written_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "serving.json"
+    path.write_text(before := json.dumps({"name": "x" * 1000}))
+    path.chmod(0o644)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(CheckpointError, match="cannot be written"):
+            write_serving(tmp_path, FOUND)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_text() == before
+    assert [*tmp_path.iterdir()] == [path]
+    write_serving(tmp_path, FOUND)
+    assert path.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_result_goes_into_serving_json_beside_what_is_there(tmp_path: Path) -> None:
