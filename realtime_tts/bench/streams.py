@@ -101,7 +101,8 @@ class Heard:
         until the barge-in."""
         if not self.chunks or self.cancelled_at_s is not None:
             return self.scheduled_s, self.scheduled_s + self.ended_s
-        heard_s = self.first_s + self.audio_s + sum(self.stalls_s(0.0))
+        # Without a terminal message, the length of the audio is not known, but the place of its last piece.
+        heard_s = self.first_s + (self.audio_s or self.position_s) + sum(self.stalls_s(0.0))
         return self.scheduled_s, self.scheduled_s + heard_s
 
 

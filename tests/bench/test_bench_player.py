@@ -123,3 +123,8 @@ def test_a_stream_is_heard_until_its_last_sample_was_played() -> None:
     start_s, end_s = stream(0.1, gap_s=0.2, scheduled_s=3.0).span
     assert (start_s, end_s) == (3.0, pytest.approx(3.0 + 0.1 + 4 * CHUNK_S + 3 * 0.04))
     assert stream(0.0, num_chunks=0, scheduled_s=1.0).span == (1.0, 1.5)
+
+
+def test_a_listener_whose_connection_was_lost_has_listened_until_then() -> None:
+    lost = Heard(3.0, [(0.1, 0.0)], num_chunks=100, last_s=2.08, position_s=1.98, ended_s=2.1, error="connection_lost")
+    assert lost.span == (3.0, pytest.approx(3.0 + 0.1 + 1.98))
