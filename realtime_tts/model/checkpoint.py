@@ -65,7 +65,7 @@ def load_model(
     """
     path = resolve_directory(path_or_id)
     config = read_config(path / "config.json")
-    tokenizer = TextTokenizer.from_file(path / "tokenizer.json")
+    tokenizer = TextTokenizer.from_file(path / "tokenizer.json", config.vocab_size)
     policy = ServingPolicy.load(path)
     # A hub id's directory is named by its commit, so the name comes from the argument.
     policy = dataclasses.replace(policy, name=policy.name or Path(path_or_id).name)

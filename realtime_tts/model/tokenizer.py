@@ -23,21 +23,24 @@ class TextToken(NamedTuple):
 
 
 class TextTokenizer:
-    """Tokenizer for untrusted text: "<|audio_start|>" typed by a client becomes characters, not the token."""
+    """Tokenizer for untrusted text: "<|audio_start|>" typed by a client becomes characters, not the token.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    Its encodings raise CheckpointError for a text with a token that a model of `vocab_size` tokens does not have.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        self._tokenizer = tokenizer
+        self._tokenizer, self._vocab_size = tokenizer, vocab_size
         self._unknown_id = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
         self._splits = _chinese_splits(tokenizer)
         self._encode = functools.lru_cache(_NUM_KEPT)(self._encode_anew)
 
     @classmethod
-    def from_file(cls, path: str | Path) -> TextTokenizer:
+    def from_file(cls, path: str | Path, vocab_size: int) -> TextTokenizer:
         """Load tokenizer.json. Raises CheckpointError if the file cannot be read or parsed."""
         try:
-            return cls(Tokenizer.from_file(str(path)))
+            return cls(Tokenizer.from_file(str(path)), vocab_size)
         except Exception as error:  # the library raises bare Exception
             raise CheckpointError(f"tokenizer.json cannot be loaded: {error}") from error
 
@@ -57,6 +60,8 @@ class TextTokenizer:
         # The flag is a property of the shared object, so it is set before each call; each worker encodes in one thread.
         self._tokenizer.encode_special_tokens = specials_as_text
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        if encoding.ids and (largest := max(encoding.ids)) >= self._vocab_size:  # in a step it would end the worker
+            raise CheckpointError(f"tokenizer.json has a token {largest}, but the model has {self._vocab_size}")
         tokens: list[TextToken] = []
         for token_id, (first, end) in zip(encoding.ids, encoding.offsets, strict=True):
             start = first

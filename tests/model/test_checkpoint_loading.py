@@ -59,6 +59,16 @@ def test_it_is_ready_to_serve(directory):
     assert loaded.tokenizer.encode("ab") == [3, 4]
 
 
+def test_a_token_that_the_model_does_not_have_is_an_error_of_its_text(directory):
+    tokenizer = json.loads((directory / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["c"] = 5000
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+    loaded = load_model(directory)
+    assert loaded.tokenizer.encode("ab") == [3, 4]
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json has a token 5000, but the model has"):
+        loaded.tokenizer.encode("abc")
+
+
 @pytest.mark.parametrize(
     ("file", "weight"),
     [

@@ -12,7 +12,7 @@ from realtime_tts.model.tokenizer import TextTokenizer
 
 @pytest.fixture(scope="module")
 def starter() -> TextTokenizer:
-    return TextTokenizer.from_file(STARTER_DIRECTORY / "tokenizer.json")
+    return TextTokenizer.from_file(STARTER_DIRECTORY / "tokenizer.json", 1000)
 
 
 def chinese_tokenizer(tmp_path: Path, *, byte_fallback: bool) -> TextTokenizer:
@@ -38,7 +38,7 @@ def chinese_tokenizer(tmp_path: Path, *, byte_fallback: bool) -> TextTokenizer:
     }
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps({"version": "1.0", "normalizer": normalizer, "model": model}))
-    return TextTokenizer.from_file(path)
+    return TextTokenizer.from_file(path, 1000)
 
 
 def test_characters_are_lower_cased_and_unknown_ones_dropped(starter):
@@ -116,4 +116,4 @@ def test_damaged_files_are_checkpoint_errors(tmp_path, content):
     if content is not None:
         path.write_text(content)
     with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
-        TextTokenizer.from_file(path)
+        TextTokenizer.from_file(path, 1000)

@@ -143,7 +143,7 @@ def test_what_is_saved_is_what_the_reference_has_read(saved, name):
 @pytest.fixture
 def tokenizer(tmp_path) -> TextTokenizer:
     write_word_tokenizer(tmp_path)
-    return TextTokenizer.from_file(tmp_path / "tokenizer.json")
+    return TextTokenizer.from_file(tmp_path / "tokenizer.json", 512)
 
 
 def test_token_ids_are_the_references(tokenizer):
