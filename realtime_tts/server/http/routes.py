@@ -272,9 +272,9 @@ class Playground(StaticFiles):
     """The page at ``/``. Browsers revalidate its files on every load, so that an update is visible at once."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        if scope["method"] not in ("GET", "HEAD") and self.lookup_path(path)[1] is None:
-            raise HTTPException(HTTPStatus.NOT_FOUND)  # an unknown path is 404, not 405
-        response = await super().get_response(path, scope)
+        response = await super().get_response(path, {**scope, "method": "GET"})  # an unknown path is 404, not 405
+        if scope["method"] not in ("GET", "HEAD"):
+            raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"allow": "GET, HEAD"})
         response.headers["cache-control"] = "no-cache"
         response.headers["content-security-policy"] = _CONTENT_SECURITY_POLICY
         response.headers["x-content-type-options"] = "nosniff"
