@@ -108,7 +108,7 @@ async def bounded_parts(request: Request, max_bytes: int) -> AsyncGenerator[byte
 
 
 def is_form(request: Request) -> bool:
-    return request.headers.get("content-type", "").startswith("multipart/form-data")
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "multipart/form-data"
 
 
 async def read_json(request: Request, schema: type[J], max_bytes: int = MAX_BODY_BYTES) -> J:

@@ -326,6 +326,13 @@ def test_a_malformed_form_is_answered_with_400(shared: GatewayHarness, content_t
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 
+@pytest.mark.parametrize("content_type", ["Multipart/Form-Data; boundary=x", "multipart/form-data;boundary=x"])
+def test_the_media_type_of_a_form_is_read_in_any_case(shared: GatewayHarness, content_type: str) -> None:
+    form = b'--x\r\ncontent-disposition: form-data; name="nmae"\r\n\r\nmine\r\n--x--\r\n'
+    answer = httpx.post(f"{shared.url}/v1/voices", content=form, headers={"content-type": content_type})
+    assert answer.json()["field"] == "nmae", answer.text
+
+
 @pytest.mark.parametrize(
     ("data", "files", "said"),
     [
