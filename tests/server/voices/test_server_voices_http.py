@@ -318,6 +318,10 @@ def test_what_makes_no_voice_is_refused_with_its_reason(shared: GatewayHarness, 
         ("multipart/form-data; boundary=x", b"no parts"),
         ("multipart/form-data; boundary=x", b'--x\r\ncontent-disposition: form-data; name="na'),
         ("multipart/form-data; boundary=x", b'--x\r\ncontent-disposition: form-data; name="name"\r\n\r\n\xff\xfe'),
+        (
+            "multipart/form-data; boundary=x; charset=undefined",  # a codec of Python that refuses everything
+            b'--x\r\ncontent-disposition: form-data; name="name"\r\n\r\nmine\r\n--x--\r\n',
+        ),
         ("", b""),
     ],
 )
