@@ -115,7 +115,7 @@ async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: 
     is_kept = gateway.voices.by_id(engine_id) is not None  # else a voice of the model: not kept
     wav = await asyncio.to_thread(gateway.previews.load, engine_id) if is_kept else None
     if wav is None:
-        wav = await _sample(gateway, client, settings.voice, _language_of(gateway, settings, client.tenant))
+        wav = await _sample(gateway, client, engine_id, _language_of(gateway, settings, engine_id))
         if is_kept:
             await asyncio.to_thread(gateway.previews.keep, engine_id, wav)
     if is_kept and gateway.voices.by_id(engine_id) is None:  # deleted meanwhile
@@ -124,21 +124,24 @@ async def _make_preview(gateway: Gateway, settings: ContextSettings, engine_id: 
     gateway.previews.put(engine_id, wav)
 
 
-def _language_of(gateway: Gateway, settings: ContextSettings, tenant: str) -> str:
+def _language_of(gateway: Gateway, settings: ContextSettings, engine_id: str) -> str:
     """Return the language of a voice's sample sentence."""
+    added = gateway.voices.by_id(engine_id)
     try:
-        wanted = gateway.voices.get(settings.voice, tenant).language
-        return gateway.catalogue.defaults.known_language(wanted) if wanted else settings.params["language"]
-    except InvalidRequest:  # one of the model's voices, or an unsupported language
+        return gateway.catalogue.defaults.known_language(added.language if added is not None else "")
+    except InvalidRequest:  # one of the model's voices, none, or an unsupported language
         return settings.params["language"]
 
 
-async def _sample(gateway: Gateway, client: Client, voice: str, language: str) -> bytes:
+async def _sample(gateway: Gateway, client: Client, engine_id: str, language: str) -> bytes:
     """Return the sample sentence as a WAV file. Raises the errors of `HttpSpeech` and of admission."""
     text, rate_hz = sample_sentence(language), gateway.catalogue.ready.sample_rate
     audio = StreamFormat("raw", "pcm_s16le", rate_hz)
-    request = SpeechRequest(text, audio, voice, params=SpeechParams(seed=0, language=language))
+    # By its id: the voice may have another name by now. If it is gone, the default voice would speak.
+    request = SpeechRequest(text, audio, engine_id, params=SpeechParams(seed=0, language=language))
     speech, pcm = HttpSpeech(gateway, client, request), bytearray()
+    if speech.voices != (engine_id,):
+        raise VoiceNotFound("the voice was removed, or is not allowed any more", field="voice")
     async with gateway.admission.speech(speech, len(text)), contextlib.aclosing(speech.chunks()) as chunks:
         try:
             async for chunk in chunks:

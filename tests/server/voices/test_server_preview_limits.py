@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import httpx
+import numpy as np
 import pytest
 from gateway_harness import GatewayHarness
 from stream_client import open_stream
 
 from realtime_tts.server.admission.auth import create_key
 from realtime_tts.speech.defaults import sample_sentence
+from realtime_tts.speech.recordings import VoiceRecordings
+from realtime_tts.speech.voices import VoiceLabels
 
 MakeGateway = Callable[..., GatewayHarness]
 PREVIEW = "/v1/voices/slt/preview"
@@ -151,3 +154,30 @@ async def test_a_server_that_shuts_down_ends_a_preview(
     slow.run(slow.gateway.drain(0.01))
     answer = await asking
     assert (answer.status_code, answer.json()["code"]) == (503, "draining")
+
+
+async def test_a_voice_renamed_while_its_preview_is_waited_for_speaks_itself(
+    slow: GatewayHarness, http: Callable[..., httpx.AsyncClient]
+) -> None:
+    """Not the default voice, as for an unknown name: that preview would be kept as this voice's."""
+    client, registry = http(slow), slow.gateway.voices
+    tone = np.sin(np.arange(32_000) * 0.1).astype(np.float32)
+    record = slow.run(registry.add(VoiceLabels("mine"), VoiceRecordings(reference=(tone, 16_000))))
+
+    def speaking() -> set[str]:
+        return slow.call(lambda: {voice for owner in slow.gateway.admission.slots.owners for voice in owner.voices})
+
+    first = asyncio.create_task(client.get("/v1/voices/mine/preview"))
+    while not speaking():
+        await asyncio.sleep(0.01)
+    waiting = asyncio.create_task(client.get("/v1/voices/mine/preview"))
+    while slow.call(lambda: not slow.gateway.preview_locks[record.voice_id]._waiters):
+        await asyncio.sleep(0.01)
+    slow.run(registry.relabel(record.voice_id, name="other"))
+    [before] = slow.call(lambda: list(slow.gateway.admission.slots.owners))
+    first.cancel()
+    while slow.call(lambda: before in slow.gateway.admission.slots.owners) or not speaking():
+        await asyncio.sleep(0.01)
+    assert speaking() == {record.voice_id}
+    waiting.cancel()
+    await asyncio.gather(first, waiting, return_exceptions=True)
