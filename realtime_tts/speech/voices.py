@@ -106,12 +106,16 @@ class VoiceRegistry:
         """Return the number of a tenant's temporary voices."""
         return sum(record.tenant == tenant and record.ttl_s is not None for record in self._records.values())
 
-    def check_room(self, tenant: str, limit: int | None, is_temporary: bool) -> None:
+    async def check_room(self, tenant: str, limit: int | None, is_temporary: bool) -> None:
         """Check the limit before the work of making a voice. `add` checks again, since another request may be faster.
 
         Raises:
             TooManyVoices: the tenant has as many of this kind as it may have.
         """
+        await self._catch_up()
+        self._check_room(tenant, limit, is_temporary)
+
+    def _check_room(self, tenant: str, limit: int | None, is_temporary: bool) -> None:
         check_room(self.num_temporary(tenant) if is_temporary else len(self.added(tenant)), limit, is_temporary)
 
     def get(self, name: str, tenant: str = "") -> VoiceRecord:
@@ -142,15 +146,19 @@ class VoiceRegistry:
 
     async def find(self, name: str, tenant: str = "") -> VoiceRecord:
         """Return a voice as `get` does, including one that another process has just made."""
-        await self.look_up(name, tenant)
+        await self._catch_up()
         return self.get(name, tenant)
 
     async def look_up(self, name: str | None, tenant: str = "") -> None:
         """Refresh from disk before an unknown voice id is used: another process may have just made it."""
         is_id = name is not None and name.startswith(_ID_PREFIX) and len(name) == _ID_CHARS
         if is_id and name not in self._records and (tenant, name) not in self._added:
-            with contextlib.suppress(InternalError):  # reported by the task that follows the directory
-                await self.refresh()
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Refresh before a change, since another process may have just taken or freed the name."""
+        with contextlib.suppress(InternalError):  # reported by the task that follows the directory
+            await self.refresh()
 
     async def add(
         self,
@@ -179,6 +187,7 @@ class VoiceRegistry:
             AudioDecodeError: a recording that cannot be read. VoiceNotFound: removed before it was made.
             EngineLost, Draining: no worker could encode it. InternalError: it could not be stored.
         """
+        await self._catch_up()
         voice_id = _new_id()
         labels = labels or VoiceLabels(voice_id)
         key = (tenant, labels.name)
@@ -202,7 +211,7 @@ class VoiceRegistry:
                 None if ttl_s is None else time.time() + ttl_s,
             )
             async with self._storing:
-                self.check_room(tenant, limit, ttl_s is not None)
+                self._check_room(tenant, limit, ttl_s is not None)
                 await self._keep(record, limit)
                 if self._adding.get(key) != voice_id:
                     raise VoiceNotFound(f"the voice {labels.name!r} was removed while it was being added", field="name")
@@ -222,7 +231,7 @@ class VoiceRegistry:
             InvalidRequest: an invalid label, or a temporary voice, which has none. InternalError: it could not be
                 stored.
         """
-        await self.look_up(voice_id, tenant)
+        await self._catch_up()
         async with self._storing:
             record = self.get(voice_id, tenant)
             if record.ttl_s is not None:
@@ -245,7 +254,7 @@ class VoiceRegistry:
         Raises:
             VoiceNotFound: unknown, or another tenant's. InternalError: it is still on disk, and goes on.
         """
-        await self.look_up(voice_id, tenant)
+        await self._catch_up()
         async with self._storing:
             record = self.get(voice_id, tenant)
             await self._on_disk(lambda store: store.remove(record.voice_id))

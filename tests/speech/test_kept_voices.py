@@ -111,6 +111,21 @@ async def test_a_name_taken_by_another_process_meanwhile_is_refused_when_it_is_k
     assert await two.relabel(other.voice_id, description="unchanged name") in two.added()
 
 
+async def test_a_change_sees_what_another_process_has_just_done(
+    make_client: MakeClient, open_registry: MakeRegistry
+) -> None:
+    client = await make_client()
+    one, two = open_registry(client), open_registry(client)
+    await two.refresh()
+    record = await one.add(VoiceLabels("mine"), REFERENCE)
+    assert (await two.relabel("mine", description="known by its name")).voice_id == record.voice_id
+    await one.delete("mine")
+    await two.check_room("", 1, is_temporary=False)
+    await two.add(VoiceLabels("mine"), OTHER, limit=1)
+    await one.delete("mine")
+    assert one.added() == []
+
+
 async def test_of_voices_added_at_once_a_tenant_gets_as_many_as_it_may_have(
     make_client: MakeClient, open_registry: MakeRegistry
 ) -> None:
@@ -127,8 +142,8 @@ async def test_of_voices_added_at_once_a_tenant_gets_as_many_as_it_may_have(
         await registries[0].refresh()
         assert len(registries[0].added("t")) == 3
         with pytest.raises(TooManyVoices):
-            registries[0].check_room("t", 3, is_temporary=False)
-        registries[0].check_room("t", 3, is_temporary=True)
+            await registries[0].check_room("t", 3, is_temporary=False)
+        await registries[0].check_room("t", 3, is_temporary=True)
 
 
 async def test_a_deleted_voice_is_gone_everywhere(

@@ -47,7 +47,7 @@ async def make_voice(
     remarks: Sequence[RecordingRemark] = ()
     content, consent = "", None
     async with gateway.voice_making.turns.place(client.tenant):
-        gateway.voices.check_room(client.tenant, limit, wanted.ttl_s is not None)
+        await gateway.voices.check_room(client.tenant, limit, wanted.ttl_s is not None)
         if not wanted.has_recordings:
             recordings = await _design(gateway, client, wanted)
         elif wanted.instructions:
