@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import ZERO_SHOT_VOICE, ServingPolicy
-from realtime_tts.errors import EngineStartError, InternalError, InvalidRequest, VoiceExists, VoiceNotFound
+from realtime_tts.errors import EngineLost, InternalError, InvalidRequest, VoiceExists, VoiceNotFound
 from realtime_tts.speech.recordings import VoiceRecordings, encoding_request
 from realtime_tts.speech.records import MAX_NAME_CHARS
 from realtime_tts.speech.voice_store import Consent, Latents, VoiceRecord, VoiceStore, check_room
@@ -81,7 +81,7 @@ class VoiceRegistry:
         """Return the names that a tenant can use: the model's voices, its own, and ``zero-shot``.
 
         Raises:
-            EngineStartError: before the engine has started.
+            EngineLost: no worker has loaded the model yet.
         """
         return [*self._policy.voices, *(record.name for record in self.added(tenant)), ZERO_SHOT_VOICE]
 
@@ -229,7 +229,7 @@ class VoiceRegistry:
         Raises:
             VoiceNotFound: unknown, or another tenant's. VoiceExists: the name is taken.
             InvalidRequest: an invalid label, or a temporary voice, which has none. InternalError: it could not be
-                stored.
+                stored. EngineLost: no worker has loaded the model yet.
         """
         await self._catch_up()
         async with self._storing:
@@ -253,6 +253,7 @@ class VoiceRegistry:
 
         Raises:
             VoiceNotFound: unknown, or another tenant's. InternalError: it is still on disk, and goes on.
+            EngineLost: no worker has loaded the model yet.
         """
         await self._catch_up()
         async with self._storing:
@@ -367,7 +368,7 @@ class VoiceRegistry:
     @property
     def _policy(self) -> ServingPolicy:
         if self._engine.ready is None:
-            raise EngineStartError("the model is not loaded; start the engine first")
+            raise EngineLost("the model is not loaded yet")
         return self._engine.policy
 
 

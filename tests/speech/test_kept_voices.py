@@ -12,11 +12,12 @@ import pytest
 from client_harness import Journal, MakeClient, collect, speak, until
 
 from realtime_tts.contract import frames
-from realtime_tts.errors import InternalError, TooManyVoices, VoiceExists, VoiceNotFound
+from realtime_tts.errors import EngineLost, InternalError, TooManyVoices, VoiceExists, VoiceNotFound
 from realtime_tts.speech.recordings import VoiceRecordings
 from realtime_tts.speech.voice_store import Consent, VoiceStore
 from realtime_tts.speech.voices import VoiceLabels, VoiceRegistry
 from realtime_tts.workers.client import EngineClient
+from realtime_tts.workers.pool import WorkerPool
 
 TONE = (0.3 * np.sin(np.arange(16000) * 0.1)).astype(np.float32)
 REFERENCE = VoiceRecordings(reference=(TONE, 16000))
@@ -124,6 +125,17 @@ async def test_a_change_sees_what_another_process_has_just_done(
     await two.add(VoiceLabels("mine"), OTHER, limit=1)
     await one.delete("mine")
     assert one.added() == []
+
+
+async def test_a_change_before_the_model_is_loaded_can_be_tried_again(open_registry: MakeRegistry) -> None:
+    """A server takes requests from its start on, and does not know yet which voices are the model's."""
+    registry = open_registry(EngineClient(WorkerPool([])))
+    with pytest.raises(EngineLost):
+        await registry.delete("mine")
+    with pytest.raises(EngineLost):
+        await registry.relabel("mine", name="yours")
+    with pytest.raises(EngineLost):
+        registry.names()
 
 
 async def test_of_voices_added_at_once_a_tenant_gets_as_many_as_it_may_have(
