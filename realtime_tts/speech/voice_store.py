@@ -105,7 +105,6 @@ class VoiceStore(RecordStore):
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._latents, self._reserve = directory / "latents", directory / "reserve"
-        self._seen = -1
         self._use: int | None = None
         super().__init__(directory)
 
@@ -149,13 +148,11 @@ class VoiceStore(RecordStore):
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
-    def has_changed(self) -> bool:
-        """Return True if another process has changed anything since the last `voices`."""
+    def version(self) -> int:
+        """Return a number that is another one after each change by another process. Raises InternalError: the database
+        cannot be read."""
         with self._reading():
-            return self._version() != self._seen
-
-    def _version(self) -> int:
-        return int(self._db.execute("PRAGMA data_version").fetchone()[0])
+            return int(self._db.execute("PRAGMA data_version").fetchone()[0])
 
     def ids(self) -> list[str]:
         """Return the ids of all voices, whatever their model. Raises InternalError: the database cannot be read."""
@@ -172,7 +169,6 @@ class VoiceStore(RecordStore):
             InternalError: the database cannot be read.
         """
         with self._reading():
-            self._seen = self._version()
             found = self._select("kind = 'voice' AND json_extract(body, '$.model') = ?", model)
         voices = (self._voice(fields, known or {}) for fields in found)
         return [voice for voice in voices if voice is not None]

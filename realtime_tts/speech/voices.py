@@ -73,6 +73,7 @@ class VoiceRegistry:
         self._records: dict[str, VoiceRecord] = {}  # added voices by id
         self._added: dict[tuple[str, str], str] = {}  # (tenant, name) → id
         self._adding: dict[tuple[str, str], str] = {}
+        self._version: int | None = None  # of the store, up to which this registry has its changes
         self._storing = asyncio.Lock()  # the disk and this registry change together
 
     # ---- questions -----------------------------------------------------------------------------------------------
@@ -279,7 +280,7 @@ class VoiceRegistry:
         if self._store is None:
             return
         async with self._storing:
-            if not await self._on_disk(VoiceStore.has_changed):
+            if (version := await self._on_disk(VoiceStore.version)) == self._version:
                 return
             known = dict(self._records)
             kept = await self._on_disk(lambda store: store.voices(self._policy.name, known)) or []
@@ -287,6 +288,7 @@ class VoiceRegistry:
                 self._forget(voice_id)
             for record in kept:
                 self._rename(record) if record.voice_id in self._records else self._know(record)
+            self._version = version  # at the end: a change that could not be read is read the next time
 
     async def expire(self, in_use: Collection[str], now: float) -> None:
         """Remove the expired temporary voices. Call it now and then.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -216,3 +217,22 @@ async def test_a_disk_that_refuses_changes_nothing(
             await attempt
     assert registry.added() == [record]
     assert await hears(client, record.voice_id)
+
+
+async def test_a_change_that_could_not_be_read_is_read_the_next_time(
+    make_client: MakeClient, open_registry: MakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await make_client()
+    one, two = open_registry(client), open_registry(client)
+    await two.refresh()
+    record = await one.add(VoiceLabels("mine"), REFERENCE)
+
+    def refuse(*_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(VoiceStore, "_select", refuse)
+        with pytest.raises(InternalError):
+            await two.refresh()
+    await two.refresh()
+    assert two.added() == [record]
