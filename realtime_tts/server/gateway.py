@@ -197,7 +197,9 @@ class Gateway:
         entries, all_known = await self.dictionaries.entries_of(dictionary_ids, client.tenant)
         if not all_known and self.settings.server.voices.strict_ids:
             raise DictionaryNotFound("there is no such pronunciation dictionary", field="pronunciation_dictionary_id")
-        lexicon = dict(reversed(entries)) | dict(params.get("lexicon", {}))  # of equal words the first counts
+        lexicon = dict(params.get("lexicon", {}))
+        for word, respelling in entries:  # in this order: of equal words, perhaps in another form, the first counts
+            lexicon.setdefault(word, respelling)
         return {**params, "lexicon": lexicon}, all_known
 
     def provenance(self, voice_id: str) -> Provenance | None:

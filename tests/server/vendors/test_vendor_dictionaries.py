@@ -93,6 +93,16 @@ def test_elevenlabs_dictionaries_are_made_changed_and_used(http: httpx.Client) -
     assert http.get(f"{PATH}/{id_}").status_code == 404
 
 
+def test_of_equal_words_in_several_dictionaries_the_first_counts(http: httpx.Client) -> None:
+    """Also if they are written in another form, as with a blank, or é as one character or as two."""
+    long = add(http, "nginx")
+    rule = {"type": "alias", "string_to_replace": "nginx ", "alias": "x"}
+    short = http.post(f"{PATH}/add-from-rules", json={"name": "Short", "rules": [rule]}).json()["id"]
+    assert elevenlabs_bytes(http, long, short) > 2 * elevenlabs_bytes(http, short, long)
+    for id_ in (long, short):
+        http.patch(f"{PATH}/{id_}", json={"archived": True})
+
+
 def test_elevenlabs_dictionary_may_be_a_file(http: httpx.Client) -> None:
     made = http.post(f"{PATH}/add-from-file", data={"name": "File"}, files={"file": ("a.pls", PLS.encode())})
     assert made.status_code == 200, made.text
