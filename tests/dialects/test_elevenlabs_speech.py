@@ -143,6 +143,14 @@ def test_an_object_that_is_made_piece_by_piece_is_one(pieces: list[bytes]) -> No
     assert len(found["alignment"]["character_end_times_seconds"]) == len(TEXT)
 
 
+def test_in_an_object_no_character_ends_after_the_audio() -> None:
+    answer = TimedObject("Hi you.")
+    told = answer.chunk(Chunk(b"pcm", (TimedWord("Hi", 0, 2, 0, 100), TimedWord("you.", 3, 7, 150, 260))))
+    times = json.loads(told + answer.end(Total(7, 200.2, 1)))["alignment"]
+    assert times["character_end_times_seconds"][-2:] == [0.2, 0.2]
+    assert max(times["character_start_times_seconds"]) <= 0.2
+
+
 def test_nothing_is_told_before_there_is_sound() -> None:
     assert TimedObject(TEXT).chunk(Chunk(b"", WORDS[:1])) == b""
 

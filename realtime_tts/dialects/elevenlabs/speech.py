@@ -104,7 +104,9 @@ class TimedObject(_Timed):
 
     def end(self, total: Total) -> bytes:
         self._characters.extend(self._times.finish(total.audio_ms))
-        times = dump_json(_alignment(self._characters)).encode()
+        end_ms = round(total.audio_ms)  # the last word's end was estimated before the length of the audio was known
+        placed = [TimedCharacter(char, min(start, end_ms), min(end, end_ms)) for char, start, end in self._characters]
+        times = dump_json(_alignment(placed)).encode()
         end = base64.b64encode(self._rest) + b'","alignment":' + times + b',"normalized_alignment":' + times + b"}"
         return self._opened(end)
 
