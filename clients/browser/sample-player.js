@@ -14,11 +14,11 @@ export class SamplePlayer extends EventTarget {
   async play(recording, of, fromMs = 0) {
     this.stop();
     this.of = of;
-    this.#address = URL.createObjectURL(recording);
-    this.#audio.src = this.#address;
+    const address = URL.createObjectURL(recording);
+    this.#address = this.#audio.src = address;
     this.seek(fromMs);
     this.dispatchEvent(new Event('change'));
-    await this.#audio.play().catch(() => this.stop());
+    await this.#audio.play().catch(() => this.#address === address && this.stop()); // not if another one plays by now
   }
 
   get playing() {
