@@ -353,18 +353,21 @@ async function speakWhole() {
   const settings = readSettings($('form'));
   const voice = voices.chosen;
   const take = new Take({ voice, voiceName: voices.titleOf(voice), settings, text: settings.get('text') });
-  whole = new AbortController();
+  const asked = new AbortController();
+  whole = asked;
   notice.clear();
   bringStageIntoView();
   setPhase('speaking', 'Waiting for all of the speech');
   try {
-    const pcm = await http().speech(speechRequest(settings, model, 'pcm'), whole.signal);
+    const pcm = await http().speech(speechRequest(settings, model, 'pcm'), asked.signal);
     take.addPcm(await pcm.arrayBuffer(), HTTP_SAMPLE_RATE);
   } catch (error) {
-    if (whole?.signal.aborted ?? true) return undefined;
+    if (asked.signal.aborted) return undefined;
+    whole = null;
     notice.show(error);
     return setPhase('failed', 'Not spoken');
   }
+  if (asked.signal.aborted) return undefined; // another one may be under way
   whole = null;
   takes.add(take);
   return replay(take);

@@ -193,6 +193,10 @@ def test_without_https_the_page_speaks_over_http_and_says_what_to_do(chromium: C
         page.wait(lambda: page.phase() == "replayed", "to the end")
         assert page.text_of("transcript-text") == "Heard at last."
         assert page.notice() == ""
+        page.script("for (const _ of [1, 2]) document.getElementById('form').requestSubmit();")
+        page.wait(lambda: page.phase() == "replaying", "the second one, in place of the first")
+        page.wait(lambda: page.phase() == "replayed", "to the end")
+        assert page.notice() == ""
         assert page.console_errors() == []
         page.driver.find_element("link text", "put the server behind https").click()
         page.wait(lambda: "Speech at once needs https" in page.driver.title, "the page that explains it")
