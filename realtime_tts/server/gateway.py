@@ -70,6 +70,7 @@ class Gateway:
         self.voice_making = VoiceMaking()
         self.preview_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by engine id of a voice
         self.previews = Previews(None if self.store is None else self.store.directory / "previews")
+        self.voices.on_language_changed = self.previews.forget  # its sample sentence is another one
         speech = settings.server.speech
         self._lexicons = Lexicons(speech.lexicon, speech.tenant_lexicons)
         self._openings = read_openings(speech.openings) if speech.openings else []

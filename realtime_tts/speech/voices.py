@@ -63,11 +63,13 @@ class VoiceRegistry:
 
     Attributes:
         on_removed: called with the id of a removed voice, whichever process removed it.
+        on_language_changed: called with the id of a voice whose label of a language has changed, likewise.
         on_stored: called when this process has changed what is on disk.
     """
 
     def __init__(self, engine: EngineClient, store: VoiceStore | None = None) -> None:
         self.on_removed: Callable[[str], None] = lambda voice_id: None
+        self.on_language_changed: Callable[[str], None] = lambda voice_id: None
         self.on_stored: Callable[[], None] = lambda: None
         self._engine, self._store = engine, store
         self._records: dict[str, VoiceRecord] = {}  # added voices by id
@@ -334,7 +336,10 @@ class VoiceRegistry:
         self._engine.add_voice(_frame(record.voice_id, record.tenant, record.latents))
 
     def _rename(self, record: VoiceRecord) -> None:
+        old = self._records[record.voice_id]
         self._records[record.voice_id] = record
+        if old.language != record.language:
+            self.on_language_changed(record.voice_id)
         # Anew: names may have been exchanged.
         self._added = {(known.tenant, known.name): voice_id for voice_id, known in self._records.items()}
 

@@ -237,6 +237,11 @@ def test_a_preview_is_made_once_and_goes_with_its_voice(
     other = clients(make_gateway(voices_dir=str(tmp_path), provenance=False))
     assert other.get("/v1/voices/mine/preview").content == heard[0].content  # from the disk
     assert b"Synthetic" not in other.get("/v1/voices/slt/preview").content
+    http.patch("/v1/voices/mine", json={"description": "low"})
+    assert http.get("/v1/voices/mine/preview").content == b"cached"
+    http.patch("/v1/voices/mine", json={"language": "en"})  # in which the sample sentence is another one
+    assert list((tmp_path / "previews").iterdir()) == []
+    assert http.get("/v1/voices/mine/preview").content == heard[0].content
     http.delete("/v1/voices/mine")
     assert gateway.call(lambda: gateway.gateway.previews.get(voice["id"])) is None
     assert list((tmp_path / "previews").iterdir()) == []
