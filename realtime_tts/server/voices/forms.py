@@ -96,8 +96,6 @@ class FormShape:
             form = await parser.parse()
         except MultiPartException as error:
             raise InvalidRequest(f"the form cannot be read: {error.message}") from None
-        except KeyError:  # raised by python-multipart for a content type without a boundary
-            raise InvalidRequest("the form has no boundary", field="content-type") from None
         except UnicodeError:  # of a codec that raises no UnicodeDecodeError, which Starlette handles
             raise InvalidRequest("the form's charset cannot be used", field="content-type") from None
         try:
