@@ -21,7 +21,9 @@ from realtime_tts.server.vendors.router import DialectRouter
 
 def _problem_headers(error: RealtimeTTSError, request_id: str) -> dict[str, str]:
     """Return the headers of a refusal, the only part of it that WebSocket clients see."""
-    return {"dg-error": error.message.encode("ascii", "replace").decode(), "dg-request-id": request_id}
+    # A message may name voices, whose names have any characters: h11 refuses a header value with a line break.
+    message = "".join(char if " " <= char <= "~" else "?" for char in error.message)
+    return {"dg-error": message.strip(), "dg-request-id": request_id}
 
 
 class _TokenBody(Body):

@@ -7,11 +7,14 @@ from collections.abc import Callable
 
 import av
 import httpx
+import numpy as np
 import pytest
 from gateway_harness import GatewayHarness
 from stream_client import open_stream
 
 from realtime_tts.server.admission.auth import create_key
+from realtime_tts.speech.recordings import VoiceRecordings
+from realtime_tts.speech.voices import VoiceLabels
 
 TEXT = "Hello there, this is a whole sentence. And here is another one! "
 
@@ -96,6 +99,15 @@ def test_an_invalid_request_is_answered_in_this_dialect(
 def test_a_body_without_a_text_is_refused(clauses: GatewayHarness, body: bytes) -> None:
     answer = httpx.post(f"{clauses.url}/v1/speak", content=body, trust_env=False, timeout=30)
     assert (answer.status_code, set(answer.json())) == (400, {"err_code", "err_msg", "request_id"})
+
+
+def test_a_refusal_may_name_a_voice_with_any_name(make_gateway: Callable[..., GatewayHarness]) -> None:
+    gateway = make_gateway(strict_ids=True)
+    tone = VoiceRecordings(reference=(np.sin(np.arange(32_000) * 0.1), 16_000))
+    gateway.run(gateway.gateway.voices.add(VoiceLabels("Änne\nand Bo\0"), tone))
+    answer = speak(gateway, model="unknown")
+    assert (answer.status_code, answer.json()["err_code"]) == (404, "voice_not_found")
+    assert "?nne?and Bo?" in answer.headers["dg-error"]
 
 
 def test_keys_have_their_place(make_gateway: Callable[..., GatewayHarness]) -> None:
