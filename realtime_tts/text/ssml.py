@@ -240,4 +240,5 @@ class SsmlReader:
         return self._fail(problem) if value is None else value
 
     def _fail(self, problem: str) -> NoReturn:
-        raise BadSSML(f"SSML: {problem} (at character {self._position})", field="text")
+        # Counted from 1, as in notices.
+        raise BadSSML(f"SSML: {problem} (at character {self._position + 1})", field="text")
