@@ -301,6 +301,22 @@ async def test_a_source_that_breaks_is_raised_to_the_listener_and_cancels() -> N
         assert voice.cancelled == {"c1"}
 
 
+async def test_a_source_that_is_cancelled_by_its_own_task_is_raised_to_the_listener_and_cancels() -> None:
+    async def deltas():
+        yield "Hello"
+        model = asyncio.get_running_loop().create_future()
+        model.cancel()
+        yield await model
+
+    voice = Voice()
+    async with scripted(voice) as (url, _), open_session(url) as session:
+        context = session.speak(deltas(), context_id="c1")
+        with pytest.raises(RuntimeError, match="the iteration of the text was cancelled"):
+            await asyncio.wait_for(samples_of(context), 20)
+        await asyncio.wait_for(context._settled.wait(), 20)
+        assert voice.cancelled == {"c1"}
+
+
 # ---- lost connections ------------------------------------------------------------------------------------------------
 
 

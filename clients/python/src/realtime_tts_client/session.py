@@ -190,6 +190,10 @@ class Session:
         except RealtimeTTSError as error:
             self._end(context)  # accepted text is spoken, then this error is raised
             context._refuse(error)
+        except asyncio.CancelledError:
+            if context._pump is None or context._pump.cancelling():
+                raise
+            context._source_failed(RuntimeError("the iteration of the text was cancelled"))
         except Exception as error:
             context._source_failed(error)
 
