@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -115,7 +116,8 @@ def _tight_boundary(chars: Sequence[str], last: int, char: str) -> Boundary:
     """Judge a gap without white space: after a long dash, or between CJK characters."""
     before = chars[last]
     if before in LONG_DASHES and before != "–" and not char.isdigit() and not _follows_calendar_name(chars, last):
-        return Boundary.CLAUSE
+        is_range = unicodedata.category(char) == "Sc" and last > 0 and chars[last - 1].isdigit()  # "$5—$10"
+        return Boundary.NONE if is_range else Boundary.CLAUSE
     if before in OPENERS:
         return Boundary.NONE
     if is_unspaced(char) and not begins_grapheme(before, char):
@@ -136,7 +138,8 @@ def _spaced_boundary(chars: Sequence[str], last: int, char: str) -> Boundary:
     if is_complex(before) and is_complex(char):
         return Boundary.CLAUSE  # Thai and its relatives have white space there only
     if before in LONG_DASHES or (before == "-" and inner.isspace()):
-        within = char.isdigit() or last == 0 or _follows_calendar_name(chars, last)
+        is_amount = before in "-–" and unicodedata.category(char) == "Sc"  # "$5 – $10" reads as one
+        within = char.isdigit() or is_amount or last == 0 or _follows_calendar_name(chars, last)
         return Boundary.WORD if within else Boundary.CLAUSE
     if is_symbol(before) and char.isupper():
         return Boundary.CLAUSE

@@ -85,6 +85,15 @@ def test_a_word_knows_its_reading(text: str, spoken: list[str]) -> None:
     assert [segment.text[word.spoken_start : word.spoken_end] for word in segment.words] == spoken
 
 
+@pytest.mark.parametrize("dash", [" – ", " - ", "–", "—"])
+def test_a_range_of_amounts_is_one_however_it_arrives(dash: str) -> None:
+    text = f"It costs $5{dash}$10 a month."
+    for pieces in ([text], list(text), [f"It costs $5{dash}", "$10 a month."]):
+        planner = Planner(SPELLING, SegmenterConfig(max_chars=70, first_min_chars=1, min_chars=1))
+        segments = [segment for piece in pieces for segment in planner.push(piece, 0.0)] + planner.end(0.0)
+        assert [segment.text for segment in segments] == ["It costs five to ten dollars a month."]
+
+
 def test_a_reading_with_fewer_words_than_its_source_is_cut_within() -> None:
     part = NormalizedText("abcdef", "x y z", (Span(0, 6, 0, 5),), NONE * 5)
     words = place_words(part, 10)

@@ -54,6 +54,7 @@ SENTENCE_CUTS = [
     "yes - |really",
     "open Mon – Fri, |Jan—Mar and Sat. - Sun. only",
     "5 – 10 men",
+    "from $5 – $10, |€5 - €10 or $5—$10 a month",
     "# Title\n|Text goes on",
     "a line that is\nonly wrapped",
     "two paragraphs\n\n|here",
