@@ -18,6 +18,7 @@ READ = [
     ("de", "12,50 CHF, 3 ¥, 5 USD, EUR 7", "zwölf Franken und fünfzig Rappen, drei Yen, fünf Dollar, sieben Euro"),
     ("de", "5–10 € und 3-4 %", "fünf bis zehn Euro und drei bis vier Prozent"),
     ("de", "Müller usw.", "Müller und so weiter."),
+    ("de", "1 Mio. € und 5 Std.", "1 Million Euro und 5 Stunden."),
     ("de", "3,14159", "drei Komma eins vier eins fünf neun"),
     ("fr", "3,05 et 1,5", "trois virgule zéro cinq et un virgule cinq"),
     ("fr", "£5, 12 min, 1 m, 2 000 000 €, 1 000 000 $",
@@ -49,6 +50,29 @@ def test_a_model_that_reads_digits_gets_words_where_a_rule_is_sure(language: str
     [
         ("de", "1.200 Stühle, 5 kWh, 25 €", "eintausendzweihundert Stuhle, funf Kilowattstunden, funfundzwanzig Euro"),
         ("fr", "2 500 pages, 50 %", "deux mille cinq cents pages, cinquante pour cent"),
+        (
+            "de",
+            "1 Mio. €, 1 Mrd. Euro, 1 Million Euro, 1–2 Mio. €, 21 Mrd. €",
+            "eine Million Euro, eine Milliarde Euro, eine Million Euro, eins bis zwei Millionen Euro, "
+            "einundzwanzig Milliarden Euro",
+        ),
+        (
+            "de",
+            "1 kWh, 101 kWh, 1 kg, 5 Mio.",
+            "eine Kilowattstunde, einhundertein Kilowattstunden, ein Kilogramm, funf Millionen.",
+        ),
+        ("fr", "1 million d'euros, £1, £21", "un million d'euros, une livre, vingt et une livres"),
+        (
+            "es",
+            "1 millón de euros, 21 millones, £1, £21, 1 kg",
+            "un millon de euros, veintiun millones, una libra, veintiuna libras, un kilogramo",
+        ),
+        (
+            "it",
+            "1 milione di euro, 1 miliardo, 21 milioni, £1, 21 km",
+            "un milione di euro, un miliardo, ventuno milioni, una sterlina, ventuno chilometri",
+        ),
+        ("pt", "1 milhão de euros, £1, £21", "um milhao de euros, uma libra, vinte e uma libras"),
     ],
 )
 def test_a_model_without_digits_gets_words_for_all(language: str, written: str, spoken: str) -> None:

@@ -40,7 +40,8 @@ class _Reader:
         self._abbreviations = word_table("abbreviations", language)
         self._compact = {name.replace(" ", ""): spoken for name, spoken in self._abbreviations.items()}
         self._final = word_set("final_abbreviations", language)
-        self._one, self._ordinals = word_table("one", language), word_table("ordinals", language)
+        self._one, self._one_feminine = word_table("one", language), word_table("one_feminine", language)
+        self._ordinals = word_table("ordinals", language)
 
     def rules(self) -> list[Rule]:
         """Return the rules in order of precedence."""
@@ -80,13 +81,14 @@ class _Reader:
 
     # Numbers
 
-    def _words(self, number: str, *, before_noun: bool = False) -> str:
-        """Return the number in words: a cardinal, with a decimal part."""
+    def _words(self, number: str, noun: Noun | None = None) -> str:
+        """Return the number in words, in its form before `noun`: a cardinal, with a decimal part."""
         whole, _, fraction = number.replace(self._forms.group, "").partition(",")
         if fraction:
             return f"{self._cardinal(whole)} {self._forms.point} {self._fraction(fraction)}"
         words = self._cardinal(whole)
-        for ending, form in self._one.items() if before_noun else ():
+        forms = {} if noun is None else self._one_feminine if noun.is_feminine else self._one
+        for ending, form in forms.items():
             if words == ending or (words.endswith(ending) and self._language != "it"):
                 return words.removesuffix(ending) + form
         return words
@@ -112,7 +114,7 @@ class _Reader:
         of = self._forms.of if is_whole and len(plain) > 6 and plain.endswith("000000") else ""
         if of == "d'" and name[0] not in "aeiou":
             of = "de "
-        return f"{self._words(number, before_noun=True)} {of}{name}"
+        return f"{self._words(number, unit)} {of}{name}"
 
     # Dates and times
 
@@ -178,6 +180,8 @@ class _Reader:
     def _quantity(self, match: re.Match[str], scan: Scan) -> str | None:
         low, high, name = match.groups()
         spoken = self._counted(high or low, self._units[name], scan)
+        if name.endswith("."):
+            spoken += self._stop(name, match.end(), scan)
         return f"{self._words(low)} {self._forms.to} {spoken}" if high else spoken
 
     def _plain(self, match: re.Match[str], scan: Scan) -> str | None:
@@ -209,8 +213,10 @@ class _Reader:
     def _abbreviation(self, match: re.Match[str], scan: Scan) -> str | None:
         written = match.group().replace(" ", "")
         spoken = self._compact[written]
-        if not written.endswith("."):
-            return spoken
-        following = scan.next_word(match.end())
-        is_over = not scan.ahead(match.end(), 3).strip()
-        return spoken + "." * (is_over or (written in self._final and following[:1].isupper()))
+        return spoken + self._stop(written, match.end(), scan) if written.endswith(".") else spoken
+
+    def _stop(self, abbreviation: str, end: int, scan: Scan) -> str:
+        """Return the full stop of an abbreviation that ends at `end` if it also ends the sentence."""
+        following = scan.next_word(end)
+        is_over = not scan.ahead(end, 3).strip()
+        return "." * (is_over or (abbreviation in self._final and following[:1].isupper()))
