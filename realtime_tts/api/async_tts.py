@@ -21,7 +21,7 @@ from realtime_tts.api.timed import Chunk, TimedChunk, samples_of, with_words
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.policy import ServingPolicy
-from realtime_tts.errors import Draining, EngineClosed, EngineLost, EngineStartError, InvalidRequest
+from realtime_tts.errors import ConfigError, Draining, EngineClosed, EngineLost, EngineStartError, InvalidRequest
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.adapters import AdapterRegistry
 from realtime_tts.speech.defaults import SpeechDefaults, load_reader
@@ -65,6 +65,8 @@ class AsyncTTS:
         if workers is None:
             engine = EngineOptions(**{"model": str(model), "max_adapters": len(adapters or ()), **options})
             devices = [device] if isinstance(device, str) else device
+            if not devices:
+                raise ConfigError("device names none: give auto, cpu, cuda or cuda:N", field="device")
             workers = [
                 WorkerSpec(dataclasses.replace(engine, device=name), f"worker-{index}")
                 for index, name in enumerate(devices)

@@ -381,6 +381,12 @@ def test_a_device_may_have_several_workers() -> None:
     assert len({worker.name for worker in AsyncTTS(device=("cpu", "cpu"))._client.workers}) == 2
 
 
+def test_no_device_is_refused_by_the_name_of_the_argument() -> None:
+    with pytest.raises(ConfigError, match="device names none") as refused:
+        AsyncTTS(device=[])
+    assert refused.value.field == "device"
+
+
 def test_blocking_use_breaking_out_and_threads() -> None:
     with TTS(workers=fake(patch_delay_s=0.002)) as tts:
         assert tts.sample_rate == 16000
