@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from realtime_tts.dialects.json_input import Body, required
-from realtime_tts.errors import InvalidRequest
+from realtime_tts.errors import AudioDecodeError, InvalidRequest
 from realtime_tts.server.http.routes import AnyGateway, JsonObject, Owner, read_json, takes
 from realtime_tts.server.vendors.pages import page_after
 from realtime_tts.server.voices.forms import FormShape, upload_place
@@ -65,7 +65,10 @@ async def add_from_rules(request: Request, gateway: AnyGateway, client: Owner) -
 )
 async def add_from_file(request: Request, gateway: AnyGateway, client: Owner) -> JsonObject:
     async with upload_place(request, gateway.voice_making, client.tenant):
-        form = await _FORM.read(request)
+        try:
+            form = await _FORM.read(request)
+        except AudioDecodeError:  # the error of an empty file in the forms of voices
+            raise InvalidRequest("the file is empty", field="file") from None
     content = form.file("file")
     if len(content) > _MAX_BODY_BYTES:
         raise InvalidRequest(f"a file has at most {_MAX_BODY_BYTES} bytes", field="file")

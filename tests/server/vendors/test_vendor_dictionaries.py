@@ -109,6 +109,12 @@ def test_elevenlabs_dictionary_may_be_a_file(http: httpx.Client) -> None:
     assert elevenlabs_bytes(http, made.json()["id"]) > 2 * elevenlabs_bytes(http)
 
 
+def test_an_empty_file_is_no_dictionary(http: httpx.Client) -> None:
+    answer = http.post(f"{PATH}/add-from-file", data={"name": "File"}, files={"file": ("a.pls", b"")})
+    detail = answer.json()["detail"]
+    assert (answer.status_code, detail["status"], detail["message"]) == (400, "invalid_request", "the file is empty")
+
+
 def test_cartesias_dictionaries_are_made_changed_and_used(http: httpx.Client) -> None:
     plain = cartesia_bytes(http)
     made = http.post(
