@@ -13,7 +13,7 @@ from realtime_tts import __version__
 from realtime_tts.dialects import openai
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.dialects.voice_request import VoiceRequest
-from realtime_tts.errors import ModelNotFound
+from realtime_tts.errors import ModelNotFound, TextTooLong
 from realtime_tts.server.admission.client import Client
 from realtime_tts.server.gateway import Gateway
 from realtime_tts.server.http.routes import NEEDS_KEY, AnyClient, AnyGateway, JsonObject, is_form, problems
@@ -75,7 +75,12 @@ async def read_request(request: Request, gateway: Gateway, client: Client) -> Sp
         elif is_large:
             wanted = openai.parse_request(await read_recordings_body(request, gateway))
         else:
-            wanted = openai.parse_request(await read_speech_body(request, gateway, client))
+            try:
+                body = await read_speech_body(request, gateway, client)
+            except TextTooLong as error:  # the body came in chunks, without a length
+                message = f"{error.message}; a body with recordings needs a Content-Length header"
+                raise TextTooLong(message, field="text") from None
+            wanted = openai.parse_request(body)
         if wanted.own_voice is None:
             return wanted
         record, _ = await make_voice(gateway, client, wanted.own_voice)

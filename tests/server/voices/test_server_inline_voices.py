@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -275,6 +276,16 @@ def test_an_invalid_voice_is_refused_in_the_dialects_shape(
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (status, code, field)
     assert gateway.gateway.voices.num_temporary() == 0
+
+
+def test_recordings_without_a_content_length_are_refused_with_what_is_missing(
+    gateway: GatewayHarness, recording: bytes
+) -> None:
+    body = json.dumps({"input": "Hello.", "voice": encoded(recording)}).encode()
+    answer = httpx.post(f"{gateway.url}/v1/audio/speech", content=iter([body]), timeout=60)
+    assert answer.request.headers["transfer-encoding"] == "chunked"
+    assert answer.status_code == 400
+    assert "a body with recordings needs a Content-Length header" in answer.json()["error"]["message"]
 
 
 def test_a_form_says_what_it_wants_once(gateway: GatewayHarness, recording: bytes) -> None:
