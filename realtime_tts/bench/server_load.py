@@ -80,6 +80,8 @@ class ServerLoad:
         if failed := [stream.error for stream in heard if stream.error]:
             raise EngineError(f"the server does not speak: {failed[0]}")
         self.turn_s = sum(stream.audio_s for stream in heard) / len(heard)
+        if not self.turn_s:
+            raise EngineError("the server makes no audio of the bench's texts, which are English")
 
     def alone(self, num_streams: int = _NUM_ALONE) -> list[float]:
         """Request streams one after another on one connection, each cancelled at its first packet. Return the times to

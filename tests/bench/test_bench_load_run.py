@@ -26,6 +26,7 @@ from realtime_tts.bench.native_stream import CUT_OFF, open_stream
 from realtime_tts.bench.plots import draw
 from realtime_tts.bench.server_load import ServerLoad, describe_server
 from realtime_tts.bench.streams import Heard
+from realtime_tts.bench.texts import TURN
 from realtime_tts.bench.usage import Usage
 from realtime_tts.cli.main import cli
 from realtime_tts.errors import ConfigError, EngineError
@@ -98,6 +99,16 @@ def test_a_connection_that_the_server_refuses_is_an_error() -> None:
 
         with pytest.raises(EngineError, match="does not speak: overloaded"):
             asyncio.run(measure_beside_another())
+
+
+def test_a_server_that_cannot_speak_the_texts_is_an_error(tmp_path: Path) -> None:
+    lexicon = tmp_path / "lexicon.json"  # into letters that its model does not have
+    lexicon.write_text(json.dumps({word.strip(",."): "я" for word in TURN.split()}))
+    with GatewayHarness(lexicon=str(lexicon)) as gateway:
+        arguments = ["bench", "load", "--url", gateway.ws_url, "--streams", "1", "--seconds", "0.1", "--words", "3"]
+        result = CliRunner().invoke(cli, arguments)
+    assert isinstance(result.exception, EngineError)
+    assert "makes no audio of the bench's texts" in result.exception.message
 
 
 def test_a_load_without_turns_in_its_window_is_void(gateway: GatewayHarness) -> None:
