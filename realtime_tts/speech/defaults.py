@@ -12,7 +12,7 @@ from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.contract import frames
 from realtime_tts.contract.policy import ZERO_SHOT_VOICE, ServingPolicy
 from realtime_tts.contract.speech_params import SPEECH_PARAMS, with_defaults
-from realtime_tts.errors import AdapterNotFound, UnsupportedLanguage, VoiceNotFound
+from realtime_tts.errors import AdapterNotFound, BadLexicon, UnsupportedLanguage, VoiceNotFound
 from realtime_tts.session.settings import Choices, ContextSettings
 from realtime_tts.speech.lexicons import Lexicons
 from realtime_tts.text.folding import letters_within
@@ -114,7 +114,10 @@ class SpeechDefaults:
         if "language" in chosen:
             params["language"] = self.known_language(chosen["language"])
         if lexicon := chosen.get("lexicon"):
-            self._request_lexicon(tuple(lexicon.items()))  # checks it
+            try:
+                self._request_lexicon(tuple(lexicon.items()))  # checks it
+            except BadLexicon as error:
+                raise BadLexicon(error.message, field="params.lexicon") from error
         if not params.get("adapter"):
             params.pop("adapter", None)
         elif params["adapter"] not in self.adapters:

@@ -200,8 +200,9 @@ def test_the_lexicon_of_a_context_goes_before_its_keys_and_that_before_the_serve
 def test_an_invalid_lexicon_is_refused_before_anything_is_spoken(
     make_defaults: Callable[..., SpeechDefaults], tmp_path: Path
 ) -> None:
-    with pytest.raises(BadLexicon):
+    with pytest.raises(BadLexicon) as caught:
         make_defaults().resolve(OPEN, Choices(params=SpeechParams(lexicon={"word": "!"})))
+    assert caught.value.field == "params.lexicon"
     broken = tmp_path / "broken.json"
     broken.write_bytes(b"\xff")
     for path in (broken, tmp_path / "missing.json", tmp_path):
