@@ -59,7 +59,7 @@ def load_hashes(config: AccessConfig) -> tuple[str, ...]:
     """Return all active key hashes of a configuration.
 
     Raises:
-        ConfigError: the file cannot be read, or has a line that is not a key hash.
+        ConfigError: the file cannot be read, has no key hash, or has a line that is not one.
     """
     hashes = parse_hashes(config.api_key_hashes, "api_key_hashes")
     if config.api_key_file:
@@ -67,7 +67,10 @@ def load_hashes(config: AccessConfig) -> tuple[str, ...]:
             lines = Path(config.api_key_file).expanduser().read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"the API key file cannot be read: {error}", field="api_key_file") from error
-        hashes += parse_hashes(lines, "the API key file")
+        if not (found := parse_hashes(lines, "the API key file")):
+            message = "the API key file has no key hash: add one with `realtime-tts keys create --append`"
+            raise ConfigError(message, field="api_key_file")
+        hashes += found
     return hashes
 
 

@@ -55,6 +55,14 @@ def test_a_missing_key_file_is_a_config_error(tmp_path: Path) -> None:
         load_hashes(AccessConfig(api_key_file=str(tmp_path / "none")))
 
 
+@pytest.mark.parametrize("content", ["", "\n", "# sha256 of nobody\n"])
+def test_a_key_file_without_a_key_does_not_open_the_server(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "keys"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match="has no key hash"):
+        Authenticator(ServerConfig(access=AccessConfig(api_key_file=str(path))))
+
+
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic abc", "Bearer wrong", "bearer rtts_"])
 def test_anything_but_the_key_is_refused(header: str) -> None:
     authenticator = Authenticator(ServerConfig(access=AccessConfig(api_key_hashes=(create_key()[1],))))
