@@ -210,10 +210,14 @@ def _parse_allowed(origins: Iterable[str]) -> tuple[frozenset[str], frozenset[st
         ConfigError: a malformed origin.
     """
     normal = frozenset(origin.rstrip("/").lower() for origin in origins)
-    try:
-        return normal, frozenset(host for origin in normal if (host := _host_of(origin)))
-    except InvalidRequest as error:
-        raise ConfigError("an allowed origin is not like https://app.example.com", field="allowed_origins") from error
+    hosts: set[str] = set()
+    for origin in normal:
+        try:
+            hosts.update(filter(None, [_host_of(origin)]))
+        except InvalidRequest as error:
+            message = f"the allowed origin {origin!r} is not like https://app.example.com"
+            raise ConfigError(message, field="allowed_origins") from error
+    return normal, frozenset(hosts)
 
 
 def _key_id(key_hash: str) -> str:
