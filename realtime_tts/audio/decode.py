@@ -33,24 +33,24 @@ class Recording:
         return len(self.pcm) / 2 / self.sample_rate
 
 
-async def decode_recording(data: bytes, sample_rate: int) -> Recording:
+async def decode_recording(data: bytes, sample_rate: int, field: str = "audio") -> Recording:
     """Decode an audio file (WAV, FLAC, MP3, Ogg, MP4/M4A, WebM …) to mono at `sample_rate` Hz.
 
-    Cancelling the task ends the process.
+    Cancelling the task ends the process. `field` names the file in errors.
 
     Raises:
         AudioDecodeError: too large, too long, damaged, empty, of an unknown kind, or too costly to decode.
     """
     if len(data) > MAX_BYTES:
-        raise AudioDecodeError(f"the file is larger than {MAX_BYTES} bytes", field="audio")
+        raise AudioDecodeError(f"the file is larger than {MAX_BYTES} bytes", field=field)
     if not data:
-        raise AudioDecodeError("the file is empty", field="audio")
+        raise AudioDecodeError("the file is empty", field=field)
     numbers = (sample_rate, MAX_S, MEMORY_BYTES, CPU_S)  # in the order of the worker's usage line
     try:
         status, stdout, stderr = await run_isolated(_WORKER, *numbers, data=data, wall_s=WALL_S)
     except TimeoutError:
-        raise AudioDecodeError(_BROKEN, field="audio") from None
+        raise AudioDecodeError(_BROKEN, field=field) from None
     if status == 0:
         return Recording(stdout, sample_rate)
     lines = stderr.decode("utf-8", "replace").splitlines()
-    raise AudioDecodeError(lines[-1] if status == _EXIT_REFUSED and lines else _BROKEN, field="audio")
+    raise AudioDecodeError(lines[-1] if status == _EXIT_REFUSED and lines else _BROKEN, field=field)

@@ -37,7 +37,7 @@ async def read_recording(recording: RecordingLike, field: str) -> bytes:
         data = Path(recording).read_bytes()  # noqa: ASYNC240 - small and local; decoding is what takes long
     except OSError as error:
         raise AudioDecodeError(f"{recording} cannot be read: {error.strerror}", field=field) from error
-    return (await decode_recording(data, RATE_HZ)).pcm
+    return (await decode_recording(data, RATE_HZ, field)).pcm
 
 
 def _from_samples(samples: npt.NDArray[np.generic], rate_hz: int, field: str) -> bytes:

@@ -21,13 +21,13 @@ def decodings() -> Iterator[list[int]]:
     """Sizes of the files that were decoded: WAV at 48 kHz, and nothing else."""
     found: list[int] = []
 
-    async def decode(data: bytes, rate_hz: int) -> Recording:
+    async def decode(data: bytes, rate_hz: int, field: str) -> Recording:
         found.append(len(data))
         try:
             with wave.open(io.BytesIO(data)) as file:
                 return Recording(file.readframes(file.getnframes()), rate_hz)
         except (wave.Error, EOFError):
-            raise AudioDecodeError("no audio", field="audio") from None
+            raise AudioDecodeError("no audio", field=field) from None
 
     async def report(pcm: bytes) -> RecordingReport:
         return GOOD

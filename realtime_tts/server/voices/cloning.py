@@ -109,7 +109,7 @@ async def check_recording(files: Sequence[bytes], field: str) -> tuple[Recording
         AudioDecodeError: a file cannot be decoded, or together they are too long.
         RecordingUnsuitable: the recording has no speech from which a voice can be made.
     """
-    parts = [await decode_recording(data, RATE_HZ) for data in files]
+    parts = [await decode_recording(data, RATE_HZ, field) for data in files]
     recording = parts[0] if len(parts) == 1 else Recording(b"".join(part.pcm for part in parts), RATE_HZ)
     if recording.duration_s > MAX_S:
         raise AudioDecodeError(f"together the recordings are longer than {MAX_S:g} s", field=field)

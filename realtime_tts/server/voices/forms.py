@@ -117,7 +117,7 @@ class FormShape:
                 raise InvalidRequest(f"{name} can be given {most}", field=name)
             if isinstance(value, UploadFile):
                 if not (content := await value.read()):
-                    raise AudioDecodeError("the file is empty", field="audio")
+                    raise AudioDecodeError("the file is empty", field=name)
                 read.files.append((name, content))
             elif len(value) > max_field_chars:
                 raise InvalidRequest(f"{name} has at most {max_field_chars} characters", field=name)

@@ -51,9 +51,9 @@ def quick(request: pytest.FixtureRequest) -> None:
 def really_decoded(processes: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
 
-    async def decode(data: bytes, rate_hz: int) -> Recording:
+    async def decode(data: bytes, rate_hz: int, field: str) -> Recording:
         found.append(len(data))
-        return await decode_recording(data, rate_hz)
+        return await decode_recording(data, rate_hz, field)
 
     monkeypatch.setattr(cloning, "decode_recording", decode)
     return found
@@ -260,7 +260,7 @@ WRONG_VOICES: dict[str, tuple[dict[str, Any], int, str, str | None]] = {
     "no base64": ({"reference": "not base64!"}, 400, "invalid_request", "voice.reference"),
     "beyond ASCII": ({"reference": "ä" * 8}, 400, "invalid_request", "voice.reference"),
     "a number": ({"reference": 5}, 400, "invalid_message", "voice.reference"),
-    "no audio": ({"reference": "AAAA"}, 400, "audio_decode_error", "audio"),
+    "no audio": ({"reference": "AAAA"}, 400, "audio_decode_error", "reference"),
     "consent withheld": ({"consent": False}, 400, "invalid_request", "consent"),
     "consent in words": ({"consent": "yes"}, 400, "invalid_message", "voice.consent"),
 }
