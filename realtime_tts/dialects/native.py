@@ -43,6 +43,8 @@ class NativeDialect(Dialect):
         """
         values = load_object(frame, max_bytes)
         kind = values.get("type")
+        if kind is None:
+            raise InvalidMessage("type is missing", field="type")
         if not isinstance(kind, str) or kind not in _PARSERS:
             raise InvalidMessage(f"unknown message type {str(kind)[:64]!r}", field="type")
         return (_PARSERS[kind](values),)

@@ -213,6 +213,11 @@ def test_bad_frames_are_refused_with_the_field_at_fault(frame: str | bytes, fiel
     assert len(caught.value.message) < 200
 
 
+def test_a_missing_type_is_not_called_unknown() -> None:
+    with pytest.raises(InvalidMessage, match="type is missing"):
+        parse("{}")
+
+
 def test_brackets_within_strings_are_not_nesting() -> None:
     text = '[{"' * 1000
     assert parse(json.dumps({"type": "text", "context_id": "c", "text": text})) == Text("c", text)
