@@ -202,7 +202,9 @@ class SsmlReader:
 
     def _close(self, name: str, tag: str) -> Iterator[Piece]:
         if self._open[-1].name != name:
-            self._fail(f"</{name[:64]}> has no open element")
+            is_root = len(self._open) == 1
+            expected = "no element is open" if is_root else f"<{self._open[-1].name[:64]}> is open"
+            self._fail(f"</{name[:64]}> closes nothing: {expected}")
         element = self._open.pop()
         self._num_silent -= name in _SILENT
         if element.defers:

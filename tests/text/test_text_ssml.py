@@ -165,6 +165,11 @@ def test_what_is_malformed_is_refused_and_where(text: str, place: int) -> None:
         list(checking(text, "ssml"))
 
 
+def test_an_end_that_comes_too_early_names_the_element_that_is_open() -> None:
+    with pytest.raises(BadSSML, match="</speak> closes nothing: <break> is open"):
+        plan("<speak>Hello <break>there.</speak>")
+
+
 def test_what_stands_for_something_else_is_bounded() -> None:
     with pytest.raises(BadSSML, match="takes at most"):
         plan('<sub alias="a">' + "b" * (MAX_SUBSTITUTED_CHARS + 1) + "</sub>")
