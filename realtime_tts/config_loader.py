@@ -132,5 +132,5 @@ KINDS: dict[Any, Kind] = {
     float: Kind("a number", "X"),
     bool: Kind("true or false", None, lambda raw: raw.strip() if isinstance(raw, str) else raw),
     tuple[str, ...]: Kind("a list of text", "A,B", _strings),
-    tuple[tuple[str, str], ...]: Kind("a table of names", "A=B,C=D", _pairs),
+    tuple[tuple[str, str], ...]: Kind("a list of different names with values, as A=B,C=D", "A=B,C=D", _pairs),
 }
