@@ -156,7 +156,7 @@ class SpeechDefaults:
             return own
         if permissive:
             return default
-        raise VoiceNotFound(f"there is no such voice; the voices are {', '.join(voices)}", field="voice")
+        raise VoiceNotFound(f"unknown voice {name[:64]!r}; the voices are {', '.join(voices)}", field="voice")
 
     def known_language(self, name: str) -> str:
         """Return the model's language for a language tag.
@@ -169,7 +169,8 @@ class SpeechDefaults:
         language = primary_subtag(name)
         if self.policy.languages and language not in self.policy.languages:
             known = ", ".join(self.policy.languages)
-            raise UnsupportedLanguage(f"the model speaks {known}", field="params.language")
+            message = f"unsupported language {name[:64]!r}; the model speaks {known}"
+            raise UnsupportedLanguage(message, field="params.language")
         return language
 
 

@@ -129,7 +129,7 @@ class VoiceRegistry:
         """
         record = self._records.get(self._added.get((tenant, name), name))
         if record is None or record.tenant != tenant:
-            raise VoiceNotFound("there is no such voice among those that were added", field="voice")
+            raise VoiceNotFound(f"no added voice is named {name[:64]!r}", field="voice")
         return record
 
     def engine_id(self, name: str, tenant: str = "") -> str:

@@ -174,7 +174,7 @@ async def find_voice(voice_id: str, gateway: AnyGateway, client: AnyClient, list
     record = gateway.voices.by_id(voice_id)
     if record is None or record.tenant != client.tenant or (client.voices and record.name not in client.voices):
         known = ", ".join(voice.name for voice in listed.voices)
-        raise VoiceNotFound(f"there is no such voice; the voices are {known}", field="voice")
+        raise VoiceNotFound(f"unknown voice {voice_id[:64]!r}; the voices are {known}", field="voice")
     return added_voice(record)
 
 

@@ -223,7 +223,10 @@ async def test_only_the_voices_of_the_token(gateway: GatewayHarness) -> None:
         assert (await client.until("context.started"))["voice"] == "rms"
         await client.send("text", context_id="b", text="Hello.", voice="slt")
         error = await client.until("error")
-        assert (error["code"], "slt" in error["message"]) == ("voice_not_found", False)
+        assert (error["code"], error["message"]) == (
+            "voice_not_found",
+            "unknown voice 'slt'; the voices are rms",
+        )
 
 
 async def test_a_text_that_had_to_wait_is_taken_under_the_same_id_later(gateway: GatewayHarness) -> None:
