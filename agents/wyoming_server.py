@@ -165,6 +165,8 @@ def main() -> None:
     options.add_argument("--tts-url", default=os.environ.get("REALTIME_TTS_URL", "ws://localhost:8000"))
     chosen = options.parse_args()
     make = functools.partial(SpeechHandler, url=chosen.tts_url, api_key=os.environ.get("REALTIME_TTS_API_KEY"))
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    _logger.info("listening on %s, speech by %s", chosen.uri, chosen.tts_url)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(AsyncServer.from_uri(chosen.uri).run(make))
 
