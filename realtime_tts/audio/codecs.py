@@ -43,7 +43,8 @@ class AudioFormat:
         _check_choice("frame_ms", self.frame_ms, int, FRAMES_MS)
         low, high = OPUS_BITRATES
         if type(self.bitrate) is not int or not low <= self.bitrate <= high:
-            raise UnsupportedAudioFormat(f"bitrate must be an integer within {low} and {high}", field="audio.bitrate")
+            message = f"bitrate must be an integer between {low} and {high}, got {repr(self.bitrate)[:64]}"
+            raise UnsupportedAudioFormat(message, field="audio.bitrate")
         for name in ("dtx", "fec"):
             if type(getattr(self, name)) is not bool:
                 raise UnsupportedAudioFormat(f"{name} must be true or false", field=f"audio.{name}")
@@ -58,4 +59,5 @@ class AudioFormat:
 def _check_choice(name: str, value: object, kind: type, choices: tuple[object, ...]) -> None:
     # `48000.0 in choices` and `True in (1,)` hold, so the type is looked at too.
     if type(value) is not kind or value not in choices:
-        raise UnsupportedAudioFormat(f"{name} must be one of {', '.join(map(str, choices))}", field=f"audio.{name}")
+        message = f"{name} must be one of {', '.join(map(str, choices))}, got {repr(value)[:64]}"
+        raise UnsupportedAudioFormat(message, field=f"audio.{name}")

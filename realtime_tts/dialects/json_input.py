@@ -140,7 +140,7 @@ def check_choice(
 ) -> None:
     """Raises an error of this kind: the value is not among the known ones."""
     if value not in known:
-        raise kind(f"{field} must be one of {', '.join(known)}", field=field)
+        raise kind(f"{field} must be one of {', '.join(known)}, got {repr(value)[:64]}", field=field)
 
 
 def query_integer(query: Mapping[str, str], name: str) -> int | None:

@@ -106,7 +106,8 @@ def _audio_format(given: dict[str, Any]) -> AudioFormat:
     if given.get("codec") in ("mulaw", "alaw"):
         given.setdefault("sample_rate", 8_000)  # the usual rate of G.711
     if given.get("codec") in STREAM_CODECS:  # frames of this protocol hold packets, not parts of a stream
-        raise UnsupportedAudioFormat(f"codec must be one of {', '.join(PACKET_CODECS)}", field="audio.codec")
+        message = f"codec must be one of {', '.join(PACKET_CODECS)}, got {given['codec']!r}"
+        raise UnsupportedAudioFormat(message, field="audio.codec")
     return AudioFormat(**given)
 
 

@@ -235,13 +235,13 @@ def test_the_size_limit_counts_bytes_not_characters() -> None:
 
 
 def test_an_audio_format_that_does_not_exist_is_named() -> None:
-    with pytest.raises(UnsupportedAudioFormat) as caught:
+    with pytest.raises(UnsupportedAudioFormat, match="got 44100") as caught:
         parse('{"type":"session.start","audio":{"codec":"opus","sample_rate":44100}}')
     assert caught.value.field == "audio.sample_rate"
 
 
 def test_pieces_of_a_file_are_no_packets() -> None:
-    with pytest.raises(UnsupportedAudioFormat) as caught:
+    with pytest.raises(UnsupportedAudioFormat, match="got 'ogg_opus'") as caught:
         parse('{"type":"session.start","audio":{"codec":"ogg_opus"}}')
     assert caught.value.field == "audio.codec"
 
