@@ -184,7 +184,7 @@ class Gateway:
         config = self.settings.server.voices
         name, adapter = self.adapters.split(model)
         if config.strict_ids and name not in (None, known := self.catalogue.ready.model, *config.model_aliases):
-            raise ModelNotFound(f"unknown model {name[:64]!r}; the model is {known}", field="model")
+            raise ModelNotFound(f"unknown model {str(name)[:64]!r}; the model is {known}", field="model")
         return adapter
 
     async def with_dictionaries(
