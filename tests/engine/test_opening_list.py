@@ -128,3 +128,15 @@ def test_a_list_without_enough_text_to_begin_with_ends_too(tiny: LoadedModel, te
     harness = listed(tiny, opening=dataclasses.replace(OPENING, texts=texts))
     assert harness.engine.scheduler.num_contexts == 0
     assert not harness.engine.listed.is_due
+
+
+def test_a_list_ends_where_only_the_beginning_of_a_text_fits(tiny: LoadedModel) -> None:
+    """The beginning is in memory when its request comes again; the rest of the text is then refused from there."""
+    harness = live(tiny, SHORT, num_blocks=3)
+    harness.engine.post(dataclasses.replace(OPENING, texts=[WHOLE[:10], WHOLE[:14], WHOLE]))
+    harness.run()
+    assert not harness.engine.listed.is_due
+    assert {message.code for message in harness.sent if isinstance(message, frames.Failed)} == {"request_too_large"}
+    harness.say("next", TEXT[:4], max_patches=2)
+    harness.run()
+    assert isinstance(harness.end("next"), frames.Done)

@@ -474,6 +474,8 @@ class Scheduler:
             if flags is None:
                 request.may_recall = False
                 return
+            if request.status is Status.FINISHED:  # the text that follows this patch is refused
+                return
             request.num_remembered += 1
             request.num_prefill = 0  # the input lacks this patch
             request.last_step_s = now
