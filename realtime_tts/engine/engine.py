@@ -315,6 +315,8 @@ class Engine:
             reason = refusal(error, RealtimeTTSError("the text could not be extended"))
             self._end(self.scheduler.end(request_id, FinishReason.FAILED, *reason))
             return
+        finally:
+            self._end_all(self.scheduler.take_ended())  # drafts that made room, before a message that concerns them
         segment.text = text
         if final and size.num_tokens == 0:  # nothing in it can be spoken
             self._end(self.scheduler.end(request_id, FinishReason.STOP))

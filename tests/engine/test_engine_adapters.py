@@ -215,6 +215,27 @@ def test_unloading_ends_the_requests_of_that_adapter_and_no_others(
     harness.assert_nothing_leaked()
 
 
+def test_an_adapter_is_unloaded_whose_draft_has_just_made_room(
+    fine: LoadedModel, adapters: dict[str, AdapterWeights], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text outgrows its reservation and takes the blocks of the draft, before the next step."""
+    monkeypatch.setattr("realtime_tts.engine.opening_memory.MAX_DRAFT_S", 1.0)
+    policy = {"max_segment_chars": 8, "max_patches_per_char": 1.0}
+    fine = dataclasses.replace(fine, policy=dataclasses.replace(fine.policy, **policy))
+    harness = Adapted(fine, adapters["first"], num_blocks=6)
+    harness.say("grows", LONG[:10], final=False, max_patches=64)
+    harness.engine.step()
+    harness.say("d/0", "hello", context="d", draft=True, adapter="first")
+    harness.engine.step()
+    assert harness.engine.scheduler.pool.num_available == 2, "the draft has two of the six"
+    harness.engine.post(frames.Extend("grows", LONG, final=True))
+    harness.engine.post(frames.RemoveAdapter("first"))
+    harness.run()
+    assert isinstance(harness.end("grows"), frames.Done)
+    harness.engine.scheduler.pool.forget(range(6))
+    harness.assert_nothing_leaked()
+
+
 def test_another_adapter_of_the_same_name_finds_nothing_of_the_one_before(
     fine: LoadedModel, adapters: dict[str, AdapterWeights]
 ) -> None:
