@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from realtime_tts.contract import frames
 from realtime_tts.contract.watch import until
@@ -20,10 +20,12 @@ class AdapterLoads:
 
     Attributes:
         loaded: adapters by name.
+        on_settled: called when a load has ended on a worker: by its answer, or because the adapter was unloaded.
     """
 
     def __init__(self, workers: Sequence[WorkerView]) -> None:
         self.loaded: dict[str, frames.AdapterAdded] = {}
+        self.on_settled: Callable[[], None] = lambda: None
         self._workers = workers
         self._wanted: dict[str, frames.AddAdapter] = {}  # for every worker, future ones included
 
@@ -65,6 +67,7 @@ class AdapterLoads:
             for worker in self._workers:
                 worker.adapters.pop(name, None)
                 worker.send(frames.RemoveAdapter(name, everywhere))
+            self.on_settled()
 
     def check(self, name: str) -> None:
         """Check that an adapter was requested. Raises AdapterNotFound: it was not."""
@@ -81,6 +84,7 @@ class AdapterLoads:
         if worker.adapters.get(message.name, message) is not None:
             return  # the adapter was unloaded meanwhile
         worker.adapters[message.name] = message
+        self.on_settled()
         if isinstance(message, frames.AdapterFailed) and message.name in self.loaded:  # else its caller is told
             logger.error("worker %s could not load the adapter %s: %s", worker.name, message.name, message.message)
 

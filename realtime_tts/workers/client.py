@@ -63,6 +63,7 @@ class EngineClient:
         self.keeper.on_failed = self.worker_failed
         self.workers = [WorkerView(name) for name in self.keeper.names]
         self.adapters = AdapterLoads(self.workers)
+        self.adapters.on_settled = self._note_loaded
 
     # ---- life ----------------------------------------------------------------------------------------------------
 
@@ -267,7 +268,6 @@ class EngineClient:
             worker.note(message, asyncio.get_running_loop().time())
         elif isinstance(message, (frames.AdapterAdded, frames.AdapterFailed)):
             self.adapters.take(worker, message)
-            self._is_loading = self._is_loading and worker.is_loading
         elif isinstance(message, frames.Ready):
             self._worker_ready(worker, message)
         elif isinstance(message, frames.VoiceEncoded):
@@ -318,7 +318,12 @@ class EngineClient:
         for opening in self._openings:
             worker.send(opening)
         self.adapters.worker_ready(worker)
-        self._is_loading = self._is_loading and worker.is_loading
+        self._note_loaded()
+
+    def _note_loaded(self) -> None:
+        """Note the end of the model's load if a worker has all adapters."""
+        if any(worker.takes_contexts and not worker.is_loading for worker in self.workers):
+            self._is_loading = False
 
     def worker_lost(self, worker: WorkerView) -> None:
         """Note that the connection to a worker is gone or could not be made."""

@@ -108,6 +108,24 @@ async def test_loading_ends_when_the_adapters_are_there_too(make_client: MakeCli
     assert isinstance(done, frames.Done)
 
 
+async def test_loading_ends_when_the_adapter_that_it_waits_for_is_unloaded(
+    make_client: MakeClient, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    client = await make_client(unload_after_s=10, adapter_gate=gate)
+    await client.adapters.load(frames.AddAdapter("accent", str(tmp_path)))
+    await unload(client)
+    gate.unlink()
+    loading = asyncio.ensure_future(client.load(LONG_S))
+    await until(lambda: client.num_ready == 1)
+    assert client.is_unloaded
+    client.adapters.unload("accent", everywhere=True)
+    assert not client.is_unloaded
+    await loading
+    assert await says_hello(client)
+
+
 async def test_use_alone_loads_it(make_client: MakeClient) -> None:
     client = await make_client(unload_after_s=10)
     await unload(client)
