@@ -52,7 +52,7 @@ class EngineClient:
         self.on_failed: Callable[[], None] = lambda: None  # called when an internal error has ended a task
         self._voices: dict[str, frames.AddVoice] = {}  # for every worker, future ones included
         self._openings: Sequence[frames.Opening] = ()  # as the voices
-        self._context_workers: dict[str, WorkerView] = {}
+        self._context_workers: dict[str, WorkerView | None] = {}  # None: it was lost
         self._draft_workers: dict[str, WorkerView] = {}  # of contexts that have a draft and no request yet
         self._lost_by: RealtimeTTSError | None = None  # why the last worker that ended could not be started
         self._is_closing = False
@@ -132,9 +132,12 @@ class EngineClient:
 
         Raises:
             Draining: the engine is shutting down and this is a new context.
-            EngineLost: no worker is ready, or no ready one has the adapter yet. The call can be retried.
+            EngineLost: no worker is ready, or no ready one has the adapter yet. The call can be retried. Or the worker
+                of the context was lost: another one has neither its voice and prosody nor its playback position.
             AdapterNotFound: the adapter is not loaded.
         """
+        if self._context_workers.get(request.context_id, ...) is None:
+            raise EngineLost("the engine worker was lost")
         drafting = self._draft_workers.pop(request.context_id, None)
         if drafting is not None and not drafting.takes_contexts:  # it leaves, and the context begins elsewhere
             drafting.send(frames.CloseContext(request.context_id))
@@ -155,7 +158,7 @@ class EngineClient:
     def _place(self, request: frames.Generate) -> WorkerView:
         """Return the worker for a new context, which stays there."""
         keys, now = frames.prefix_keys(request), asyncio.get_running_loop().time()
-        open_there = Counter(worker.name for worker in self._context_workers.values())
+        open_there = Counter(worker.name for worker in self._context_workers.values() if worker is not None)
         candidates = [each.candidate(keys, open_there[each.name], now) for each in self._able(request.adapter)]
         return self._named(place(candidates, keys[0] if keys else b"").name)
 
@@ -331,7 +334,8 @@ class EngineClient:
         lost = EngineLost("the engine worker was lost")
         for request_id in list(worker.requests):
             self._fail(worker, request_id, lost)
-        self._context_workers = {name: other for name, other in self._context_workers.items() if other is not worker}
+        lost_contexts = [name for name, other in self._context_workers.items() if other is worker]
+        self._context_workers |= dict.fromkeys(lost_contexts)
         self._draft_workers = {name: other for name, other in self._draft_workers.items() if other is not worker}
         for voice_id in list(worker.encodings):
             self._answer(worker, voice_id, lost)

@@ -99,7 +99,28 @@ async def test_a_lost_worker_fails_its_requests_and_is_replaced(make_client: Mak
     await until(lambda: client.num_ready == 1)
     assert client.num_ready
     assert client.keeper.num_restarts == 1
-    _, done = await collect(speak(client, "again"))
+    _, done = await collect(speak(client, "again", "c3"))
+    assert isinstance(done, frames.Done)
+
+
+async def test_a_context_whose_worker_was_lost_between_two_requests_fails_with_the_next_one(
+    make_client: MakeClient,
+) -> None:
+    """Another worker would speak it in another voice, where the voice is random, and take all of it for played."""
+    client = await make_client(2)
+    _, done = await collect(speak(client, "hello"))
+    assert isinstance(done, frames.Done)
+    (pid,) = [each.pid for each in supervisors(client) if each.spec.name == client._context_workers["c"].name]
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: client._context_workers["c"] is None)
+    with pytest.raises(EngineLost):
+        speak(client, "more", request_id="r2")
+    await until(lambda: client.num_ready == 2)
+    with pytest.raises(EngineLost):
+        speak(client, "more", request_id="r2")
+    assert client.num_requests == 0
+    client.close_context("c")
+    _, done = await collect(speak(client, "anew"))
     assert isinstance(done, frames.Done)
 
 

@@ -181,7 +181,7 @@ async def test_speech_that_began_before_is_finished(make_client: MakeClient) -> 
 
 async def test_a_worker_that_dies_while_it_is_unloaded_is_replaced(make_client: MakeClient) -> None:
     client = await make_client(unload_after_s=10)
-    speak(client, "[never]")
+    speak(client, "[never]", "doomed")
     (pid,) = pids(client)
     os.kill(pid, signal.SIGSTOP)  # it cannot say any more that it leaves
     client.keeper.note_use(False, 0.0)
