@@ -212,7 +212,8 @@ class Speaker:
         while (current := await self._next()) is not None:
             if self._segment_is_over:
                 self._segment_is_over, self._segment_is_read = False, True
-                self._note_silence()
+                if self._pace is not None and not self._submitted[0][0].silence_ms:
+                    self._pace.interrupted()
                 return self._piece(b"", done=True)
             message = await anext(current)
             if isinstance(message, frames.Failed) and not self._closed:
@@ -273,22 +274,17 @@ class Speaker:
         return None if self._closed or self._bytes_left == 0 else self._submitted[0][1]
 
     def _piece(self, pcm: bytes, done: bool) -> Piece:
+        segment = self._submitted[0][0]  # it may have grown since it was submitted
+        if segment.silence_ms and self._num_bytes == 0:  # as it begins: much of it is heard before its last piece
+            self._silences.append((self._read_ms, self._read_ms + segment.silence_ms))
         self._num_bytes += len(pcm)
         reached, self._reached = self._reached, None
-        segment = self._submitted[0][0]  # it may have grown since it was submitted
         return Piece(segment, pcm, self._audio_ms, done, reached)
 
     @property
     def _audio_ms(self) -> float:
         """Given of the segment that is read now."""
         return 1000 * (self._num_bytes // SAMPLE_BYTES[self._encoding]) / self.sample_rate_hz
-
-    def _note_silence(self) -> None:
-        """The first submitted segment has been read to its end."""
-        if self._submitted[0][0].silence_ms:
-            self._silences.append((self._read_ms, self._read_ms + self._audio_ms))
-        elif self._pace is not None:
-            self._pace.interrupted()
 
     def _speed_of(self, segment: Segment) -> float:
         return max(MIN_SPEED, min(MAX_SPEED, self._settings.params["speed"] * segment.speed))

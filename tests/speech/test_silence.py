@@ -101,6 +101,20 @@ async def test_what_was_heard_of_silence_is_not_told_to_the_engine(
     assert told == [0, 100, 160, 160, 160, 200, 320, 320, 320]
 
 
+async def test_what_was_heard_of_a_long_silence_is_not_told_before_it_is_made_either(
+    engine: EngineClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Little of it is made ahead; the speech behind it, which is made meanwhile, would count as late."""
+    told: list[float] = []
+    speaker = speaker_of(engine, silence(0, 10_000), speech(1, "four"))
+    assert (await anext(speaker)).audio_ms == 160
+    monkeypatch.setattr(engine, "playback", lambda context_id, played_ms, paused: told.append(round(played_ms)))
+    for played_ms in (0, 100, 9_000):
+        speaker.playback(played_ms, paused=False)
+    speaker.close()
+    assert told == [0, 0, 0]
+
+
 async def test_silence_is_as_long_at_any_speed(engine: EngineClient) -> None:
     settings = context_settings(speed=1.25)
     speaker = Speaker(engine, "context", settings, paced=False)
