@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _WAVE_TAGS = {"pcm_s16le": (1, 2), "pcm_f32le": (3, 4), "alaw": (6, 1), "mulaw": (7, 1)}  # format tag, bytes a sample
 _UNKNOWN_LENGTH = 0xFFFFFFFF
+_MAX_DATA_BYTES = _UNKNOWN_LENGTH - 2**16  # the file's length counts the chunks before the samples, too
 
 
 def wav_header(
@@ -24,9 +25,11 @@ def wav_header(
     """Return the header of a mono WAV file; samples in `codec` follow it.
 
     `num_samples` None: the length is not known yet. Both lengths are then the largest there are, which players and
-    FFmpeg take for "until the end".
+    FFmpeg take for "until the end". So they are for more samples than the format can count: 12 hours at 48 kHz.
     """
     tag, sample_bytes = _WAVE_TAGS[codec]
+    if num_samples is not None and num_samples * sample_bytes > _MAX_DATA_BYTES:
+        num_samples = None
     data_bytes = _UNKNOWN_LENGTH if num_samples is None else num_samples * sample_bytes
     fmt = struct.pack("<HHIIHH", tag, 1, sample_rate, sample_rate * sample_bytes, sample_bytes, 8 * sample_bytes)
     chunks = b"fmt " + struct.pack("<I", len(fmt)) + fmt

@@ -56,6 +56,12 @@ def test_a_header_of_known_length_is_what_the_standard_library_writes() -> None:
     assert wav_header(22_050, num_samples=len(RAMP)) + RAMP.tobytes() == file.getvalue()
 
 
+@pytest.mark.parametrize("codec", ["pcm_s16le", "mulaw"])
+def test_a_wav_longer_than_its_format_can_count_has_the_header_of_an_unknown_length(codec: str) -> None:
+    """12 hours at 48 kHz: the file of a whole book must not end with an error."""
+    assert wav_header(48_000, codec, num_samples=2**32) == wav_header(48_000, codec)
+
+
 @pytest.mark.parametrize("rate", [16_000, 48_000])
 @pytest.mark.parametrize("num_samples", [1, 12_345, 48_000])
 def test_ogg_opus_has_exactly_the_samples_that_went_in(rate: int, num_samples: int) -> None:
