@@ -47,11 +47,13 @@ _NAMED = (
 )
 _TAG = regex.compile(
     rf"<(?P<slash>/?)(?P<element>{'|'.join(ELEMENTS)})(?P<attributes>(?:\s[^<>]{{0,{MAX_TAG_CHARS - 24}}})?)/?>"
-    rf"|(?:(?P<two>\[\[)|(?P<angles><<)|\[){_NAMED}(?(two)\]\]|(?(angles)>>|\]))",
+    rf"|(?:(?P<two>\[\[)|(?P<angles><<)|\[){_NAMED}(?(two)\]\]|(?(angles)>>|\]))"
+    rf"|\\\{{\s?(?:pause\s?:\s?(?P<silence>{_DURATION})"
+    r'|"word"\s?:\s?"(?P<word>[^"\\]+)"\s?,\s?"pronounce"\s?:\s?"[^"\\]*")\s?\\\}',
     regex.IGNORECASE | regex.ASCII,
 )
 _ATTRIBUTE = re.compile(r"""([\w:-]+)\s?=\s?(?:"([^"]*)"|'([^']*)'|([^\s"'/]+))""")
-_OPENER = re.compile(r"[<\[]")
+_OPENER = re.compile(r"[<\[\\]")
 _ROOTS = ("<speak", "<?xml")
 
 
@@ -176,7 +178,15 @@ class PlainReader:
 
     def _follow(self, match: regex.Match[str]) -> Iterator[Piece]:
         tag, element = match.group(), match["element"]
-        if element is None:
+        if match["word"] is not None:
+            start, end = match.span("word")
+            yield Tag(start - match.start())
+            yield from self._plain(match["word"])
+            yield from self._spell_pending()
+            yield Tag(match.end() - end, is_ignored=True)
+        elif match["silence"] is not None:
+            yield Pause(len(tag), tags.duration_ms(match["silence"]) or 0.0)
+        elif element is None:
             name = _plain_name(match["name"])
             if name in _PAUSES_MS:
                 given_ms = tags.duration_ms(match["time"]) if match["time"] else None

@@ -1,7 +1,8 @@
 """Table of the tags of all services: what each becomes. Readers and the page on speaking take it from here.
 
-Sources: Cartesia's tags, ElevenLabs' audio tags, LiveKit's expressive markup and the forms it has for other services,
-Pipecat's expression tags, SSML, and the sounds that VoxCPM2 was trained with.
+Sources: Cartesia's tags, Deepgram's inline controls (only in `markup.py`), ElevenLabs' audio tags, LiveKit's expressive
+markup and the forms it has for other services, Pipecat's expression tags, SSML, and the sounds that VoxCPM2 was trained
+with.
 """
 
 from __future__ import annotations

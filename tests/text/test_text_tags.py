@@ -24,7 +24,7 @@ TYPED = [f'<expr type="{kind}" label="laugh"/>' for kind in TYPES if kind != "sp
 NAMES = [*PAUSES_MS, *MODEL_SOUNDS, *DIRECTIONS]
 TAGS = [
     *OPENING.values(), *(f"</{name}>" for name in OPENING), *(tag.replace(">", "/>") for tag in OPENING.values()),
-    *TYPED,
+    *TYPED, r"\{pause:1s\}", r"\{ pause : 500 ms \}",
     *(f"{opener}{name}{closer}" for name in NAMES for opener, closer in (("[", "]"), ("[[", "]]"), ("<<", ">>"))),
 ]  # fmt: skip
 SILENT_ONES = [
@@ -78,6 +78,28 @@ def test_a_tag_without_effect_is_reported(tag: str) -> None:
     planner.end(0.0)
     assert list(planner.take_ignored()) == [(3, 3 + len(tag))]
     assert list(planner.take_skipped()) == []
+
+
+@pytest.mark.parametrize(
+    "control", [r'\{"word": "zebra", "pronounce": "ˈzɛbrə"\}', r'\{"word":"zebra","pronounce":""\}']
+)
+@pytest.mark.parametrize("live", [False, True])
+def test_a_word_is_read_as_written_and_its_phonemes_are_reported(control: str, live: bool) -> None:
+    """The word has its own position, whatever the control adds to it."""
+    text = f"The {control} here."
+    at = text.index("zebra")
+    for deltas in ((text,), tuple(text)):
+        planner = PlannerFactory(LETTERS, 200, None).make("en", live=live)
+        made = [segment for number, delta in enumerate(deltas) for segment in planner.push(delta, number / 100)]
+        made = [each for each in [*made, *planner.end(10.0)] if each.final]
+        assert spoken(made) == "The zebra here."
+        assert [(word.text, word.start) for each in made for word in each.words][1] == ("zebra", at)
+        assert list(planner.take_ignored()) == [(at + len("zebra"), text.index(" here"))]
+
+
+@pytest.mark.parametrize("text", [r"C:\{word}", r'\{"word": "zebra"\}', r"\{pause\}", "\\", r"a \ b"])
+def test_other_backslashes_are_text(text: str) -> None:
+    assert "backslash" in spoken(plan(*text))
 
 
 @pytest.mark.parametrize(("name", "sound"), MODEL_SOUNDS.items())

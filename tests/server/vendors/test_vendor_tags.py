@@ -20,6 +20,7 @@ TAGS = [
     *(f"<{name} value='sad'/>" for name in ELEMENTS if name not in ("spell", "speak")),
     '<expr type="expression" label="say it really playfully"/>', '<EXPR type="sound" label="laugh"/>', "[LAUGHS]",
     "[very Sad]", "[whispers softly]", "[[sigh]]", "<<Sympathetic>>", "[Question-ah]", "[Pause]",
+    r"\{pause:500ms\}", r'\{"word": "zebra", "pronounce": "ˈzɛbrə"\}',
 ]  # fmt: skip
 TEXT = "zebra " + "".join(f"{tag} zebra " for tag in TAGS)
 VOICE = {"model_id": "m", "voice": {"mode": "id", "id": "slt"}}
