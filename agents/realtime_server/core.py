@@ -382,8 +382,8 @@ class Core:
         if self._response is not None:
             message = f"response {self._response.id} is active; wait for its end, or cancel it"
             raise Refusal("conversation_already_has_active_response", message)
-        for index, item in enumerate(asked.get("input") or ()):
-            check_item(item, f"response.input[{index}]")
+        given = asked.get("input")
+        items = None if given is None else [self._input_item(item, index) for index, item in enumerate(given)]
         own = {name: value for name, value in asked.items() if name in self.session and value is not None}
         settings = merged(self.session, own)
         check_settings(settings, "response")
@@ -401,11 +401,21 @@ class Core:
             "metadata": asked.get("metadata"),
             "usage": None,
         }
-        self._response = _Response(fields, settings, asked.get("input"), is_part)
+        self._response = _Response(fields, settings, items, is_part)
         self._is_unanswered = False
         self._emit("response.created", response=fields)
         if not self._pending:
             self._generate(self._response)
+
+    def _input_item(self, item: Fields, index: int) -> Fields:
+        """Return an item of a response's input: itself, or that of the conversation to which it refers."""
+        path = f"response.input[{index}]"
+        if item.get("type") != "item_reference":
+            check_item(item, path)
+            return item
+        if (found := self.items.find(str(item.get("id")))) is None:
+            raise Refusal("invalid_value", f"no item {str(item.get('id'))[:80]!r}", f"{path}.id")
+        return found
 
     def _generate(self, response: _Response) -> None:
         response.is_begun = True

@@ -46,9 +46,15 @@ class ItemCreate(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+class ResponseParams(RealtimeResponseCreateParams):
+    """`input` is checked like `item` of `ItemCreate`; it may have references, which the published union lacks."""
+
+    input: list[Fields] | None = None  # type: ignore[assignment]
+
+
 class ResponseCreate(BaseModel):
     type: str
-    response: RealtimeResponseCreateParams | None = None
+    response: ResponseParams | None = None
     event_id: str | None = None
     model_config = ConfigDict(extra="allow")
 

@@ -222,6 +222,22 @@ async def test_a_response_outside_the_conversation(fake_gateway: str) -> None:
         assert caller.own.core.items == []
 
 
+async def test_a_response_to_an_item_of_the_conversation(fake_gateway: str) -> None:
+    async with serving(fake_gateway, "") as (url, server), calling(url, server) as caller:
+        for number, text in enumerate(("say One.", "say Two.")):
+            content = [{"type": "input_text", "text": text}]
+            item = {"id": f"item_{number}", "type": "message", "role": "user", "content": content}
+            await caller.send("conversation.item.create", item=item)
+        response = {"conversation": "none", "output_modalities": ["text"]}
+        reference = {"type": "item_reference", "id": "item_0"}
+        await caller.send("response.create", response={**response, "input": [reference]})
+        done = (await caller.next("response.done"))["response"]
+        assert done["output"][0]["content"][0]["text"] == "One."
+        await caller.send("response.create", response={**response, "input": [{**reference, "id": "item_2"}]})
+        error = (await caller.next("error"))["error"]
+        assert (error["code"], error["param"]) == ("invalid_value", "response.input[0].id")
+
+
 async def test_a_limit_of_tokens_leaves_the_response_incomplete(fake_gateway: str) -> None:
     async with serving(fake_gateway, "") as (url, server), calling(url, server) as caller:
         await caller.update(max_output_tokens=3)
