@@ -47,6 +47,7 @@ class Habits:
         resumes: clients may resume a session after a lost connection; else the session ends at once.
         in_turn: frames do not name their context, so contexts are spoken one after the other.
         refusals_are_final: a refused message fails its context. In other dialects the context goes on.
+        failures_close: an error closes the connection, which has one context.
         forgives_mistakes: an invalid message is refused, and the connection continues; else it is closed.
         needs_audio: clients treat a turn without audio as a failure: unspeakable text becomes short silence.
         min_idle_s: time in seconds for which clients keep a silent connection; the server's timeout applies if longer.
@@ -56,6 +57,7 @@ class Habits:
     resumes: bool = False
     in_turn: bool = False
     refusals_are_final: bool = False
+    failures_close: bool = False
     forgives_mistakes: bool = True
     needs_audio: bool = False
     min_idle_s: float = 0.0

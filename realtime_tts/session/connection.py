@@ -23,6 +23,7 @@ POLICY_VIOLATION = 1008
 INTERNAL_ERROR = 1011
 TRY_AGAIN_LATER = 1013
 
+_MAX_REASON_BYTES = 123  # of a WebSocket's close
 MAX_REFUSED = 100  # refused contexts in a row that close the session: refusing costs time of other clients
 
 
@@ -52,6 +53,12 @@ CONNECTION_CLOSED = Close(NORMAL_CLOSURE, "connection_closed")
 
 def close_for(code: int, error: RealtimeTTSError) -> Close:
     return Close(code, error.code, error)
+
+
+def close_telling(message: str, error: RealtimeTTSError | None = None) -> Close:
+    """Return the close after an error whose text is the reason, as far as it fits."""
+    reason = message.encode(errors="replace")[:_MAX_REASON_BYTES].decode(errors="ignore")
+    return Close(POLICY_VIOLATION, reason, error)
 
 
 def close_slow() -> Close:
@@ -116,6 +123,8 @@ class ConnectionState:
         if isinstance(error, InvalidRequest) and not isinstance(error, ContextClosed):
             self._num_errors += 1
         if self._num_errors >= self._config.max_consecutive_errors:
+            if self._config.max_consecutive_errors == 1:
+                return close_telling(error.message, error)
             return close_for(POLICY_VIOLATION, TooManyErrors(f"bad messages in a row: {self._num_errors}"))
         return close_for(TRY_AGAIN_LATER, error) if self._num_refused >= MAX_REFUSED else None
 

@@ -20,6 +20,7 @@ from realtime_tts.session.connection import (
     SessionState,
     close_for,
     close_slow,
+    close_telling,
 )
 from realtime_tts.session.contexts import Contexts
 from realtime_tts.session.memory import MemoryLimit, message_bytes
@@ -197,6 +198,8 @@ class Session:
             for message in self._sender.take(senders, self._connection.now, max_bytes):
                 sent.append(message)
                 self.contexts.sent(message)
+                if self.config.failures_close and isinstance(message, messages.ContextFailed | messages.ErrorMessage):
+                    self._connection.closes_as = close_telling(message.message)
         except SenderCrash as crash:
             if crash.context_id not in self.contexts.open:
                 raise

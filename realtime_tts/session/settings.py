@@ -46,6 +46,7 @@ class SessionConfig:
         in_turn: contexts are spoken one after the other, in the order in which they were opened.
         max_consecutive_errors: errors of the client in a row, the last of which closes the session.
         refusals_are_final: a context fails when one of its messages is refused.
+        failures_close: an error closes the session, which has one context.
         max_lead_s: largest lead: audio is sent at most this far ahead of playback.
         keepalive_s: longest time without a message while a context is open.
         resume_window_s: how long a session waits for a lost client to reconnect; 0 switches resuming off.
@@ -69,6 +70,7 @@ class SessionConfig:
     max_session_bytes: int
     slow_consumer_s: float
     refusals_are_final: bool = False
+    failures_close: bool = False
     in_turn: bool = False
     keepalive_s: float = 3.0
     hold_timeout_s: float = 30.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import Field
 
@@ -87,6 +87,7 @@ class ElevenLabsDialect(Dialect):
 
     def __init__(self, voice: str, query: Mapping[str, str], multi: bool, adapter: str | None = None) -> None:
         self._voice, self._multi, self._adapter = voice, multi, adapter
+        self.habits = replace(type(self).habits, failures_close=not multi)
         self._audio = parse_packet_format(query.get("output_format", DEFAULT_FORMAT))
         self._speaks_units = _flag(query, "auto_mode")
         self._absolute = _flag(query, "sync_alignment")
@@ -243,16 +244,16 @@ class ElevenLabsDialect(Dialect):
             self._dead[turn.name] = None
             if len(self._dead) > _MAX_DEAD:
                 del self._dead[next(iter(self._dead))]
-        return [error, self._over(turn)]
+        over = self._over(turn)
+        return [error, over] if self._multi else [error]  # the Python package takes `isFinal` for success
 
     def _refusal(self, message: messages.ErrorMessage) -> list[str]:
         """Return the answer to an error without a known context, or of a context that could not be opened."""
         turn = self._turns.get(message.context_id or "")
         if turn is not None:
             return self._failure(turn, message.code, message.message)
-        # Not sent: the error of the final close, which follows errors, and late messages for ended contexts.
-        is_told = message.code in ("too_many_errors", "context_closed")
-        return [] if is_told else [dump_json(_error(message.code, message.message))]
+        is_late = message.code == "context_closed"  # for an ended context, which needs no answer
+        return [] if is_late else [dump_json(_error(message.code, message.message))]
 
     def _told(self, turn: _Turn, answer: dict[str, object]) -> str:
         return dump_json({**answer, "contextId": turn.name} if self._multi else answer)

@@ -110,6 +110,7 @@ class Sessions(dict[str, LiveSession]):
             max_session_bytes=limits.max_session_bytes,
             max_consecutive_errors=limits.max_bad_messages if habits.forgives_mistakes else 1,
             refusals_are_final=habits.refusals_are_final,
+            failures_close=habits.failures_close,
             in_turn=habits.in_turn,
             max_lead_s=self._config.speech.max_lead_s,
             idle_timeout_s=self.idle_timeout_s(habits),

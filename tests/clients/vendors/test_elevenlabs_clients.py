@@ -453,6 +453,16 @@ def test_sdk_breaks_off(fake_gateway: str, secure: Secure) -> None:
             asyncio.run(until_working(fake_gateway, False))
 
 
+def test_sdk_is_told_that_a_text_cannot_be_spoken(fake_gateway: str, secure: Secure) -> None:
+    """Speech that fails is not taken for the end of the text."""
+    with secure(fake_gateway) as url, sdk(url) as client:
+        for text, says in ((["command fail. "], "asked to fail"), (["word " * 5_000], "a context takes at most")):
+            with pytest.raises(ApiError) as refused:
+                list(client.text_to_speech.convert_realtime(VOICE, text=iter(text), output_format="pcm_16000"))
+            assert refused.value.status_code == 1008
+            assert says in str(refused.value.body)
+
+
 def test_sdk_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway: str, secure: Secure) -> None:
     for address, status in ((keyed_gateway, 401), (full_gateway, 503)):
         with secure(address) as url, pytest.raises(InvalidStatus) as refused:

@@ -173,8 +173,43 @@ async def test_a_malformed_message_is_answered_and_closes_the_socket(
         await talk.socket.send(frame)
         assert await talk.until_closed() == 1008
     errors = {answer.get("contextId"): answer["error"] for answer in talk.answers if "error" in answer}
-    assert errors == {None: "invalid_message", "a": "too_many_errors"}
+    assert errors == {None: "invalid_message", "a": "invalid_message"}
+    assert {answer["message"][:123] for answer in talk.answers if "error" in answer} == {talk.socket.close_reason}
     assert {"audio": None, "isFinal": True, "contextId": "a"} in talk.answers
+
+
+@pytest.mark.parametrize("is_ended", [True, False])
+@pytest.mark.parametrize(
+    ("texts", "status", "says"),
+    [
+        (["command fail. "], "numerical_error", "asked to fail"),
+        (["Hello. ", "x" * 5_000], "max_character_limit_exceeded", "a context takes at most 2000 characters"),
+    ],
+)
+async def test_a_failure_closes_the_address_with_one_context(
+    make_gateway: Callable[..., GatewayHarness], texts: list[str], status: str, says: str, is_ended: bool
+) -> None:
+    """The last message is the error, and the close has its text: clients read one or the other."""
+    gateway = make_gateway(max_text_chars=2_000, mode="clause")
+    async with client(address(gateway, "stream-input", output_format="pcm_16000")) as talk:
+        await talk.say(*({"text": text} for text in [" ", *texts, *([""] if is_ended else ["More. "])]))
+        assert await talk.until_closed() == 1008
+    assert talk.answers[-1] == {"message": says, "error": status, "code": 1008}
+    assert talk.socket.close_reason == says
+
+
+async def test_a_quota_that_is_used_up_closes_the_address_with_one_context(
+    make_gateway: Callable[..., GatewayHarness],
+) -> None:
+    key, key_hash = create_key()
+    gateway = make_gateway(api_key_hashes=(key_hash,), max_chars_per_minute=40)
+    url, headers = address(gateway, "stream-input"), {"xi-api-key": key}
+    async with client(url, **headers) as first, client(url, **headers) as second:
+        for talk, code in ((first, 1000), (second, 1008)):  # the first text overdraws the account
+            await talk.say({"text": " "}, {"text": TEXT}, {"text": ""})
+            assert await talk.until_closed() == code
+    assert second.answers[-1]["error"] == "quota_exceeded"
+    assert second.socket.close_reason == second.answers[-1]["message"][:123]
 
 
 async def test_keys_have_their_place(make_gateway: Callable[..., GatewayHarness]) -> None:
