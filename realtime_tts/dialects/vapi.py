@@ -33,6 +33,7 @@ class _Message(Body):
     type: Literal["voice-request"]
     text: str
     sampleRate: Integer = 24_000  # noqa: N815 - the protocol's own name
+    voiceId: str | None = None  # noqa: N815 - the same
 
 
 class VapiBody(Body):
@@ -42,7 +43,7 @@ class VapiBody(Body):
 
 
 def parse_speech(query: Mapping[str, str], body: bytes) -> SpeechRequest:
-    """Parse a request. Vapi names no voice, so the address has it: `voice` and `speed`.
+    """Parse a request. The address may have `voice`, in place of the assistant's `voiceId`, and `speed`.
 
     Raises:
         InvalidMessage, InvalidRequest, UnsupportedAudioFormat: an invalid body, an empty text, or an invalid value.
@@ -51,4 +52,4 @@ def parse_speech(query: Mapping[str, str], body: bytes) -> SpeechRequest:
     if not message.text.strip():
         raise InvalidRequest("message.text is empty", field="message.text")
     audio = StreamFormat("raw", "pcm_s16le", message.sampleRate)
-    return SpeechRequest(message.text, audio, voice=query.get("voice"), params=read_params(query))
+    return SpeechRequest(message.text, audio, voice=query.get("voice", message.voiceId), params=read_params(query))

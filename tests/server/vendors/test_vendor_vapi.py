@@ -44,6 +44,11 @@ def test_samples_are_those_of_other_interfaces(http: httpx.Client, rate: int) ->
     assert len(answer.content) > rate
 
 
+@pytest.mark.parametrize(("query", "voice"), [("", "rms"), ("?voice=slt", "slt")])
+def test_the_voice_is_that_of_the_assistant_or_of_the_address(http: httpx.Client, query: str, voice: str) -> None:
+    assert http.post(f"/v1/vapi{query}", json=asked(voiceId="rms")).headers["realtime-tts-voice"] == voice
+
+
 def test_the_address_has_what_vapi_does_not_say(http: httpx.Client) -> None:
     slow, fast = (http.post(f"/v1/vapi?speed={speed}", json=asked()) for speed in ("0.5", "2"))
     assert len(slow.content) > 2 * len(fast.content)
