@@ -185,7 +185,7 @@ class FluxDialect(DeepgramDialect):
         if cancelled.context_id is not None:
             return []
         self._interrupt, self._total_ms = None, self._interrupted_ms
-        self._total_chars += turn.num_chars
+        self._total_chars += 0 if turn.is_over else turn.num_chars
         split, played_ms = self._split if is_known else {}, round(self._total_ms)
         answer = render("SpeechInterrupted", audio_played_ms=played_ms, **split, metadata=turn.metadata())
         return [answer, *self._totals()]

@@ -96,6 +96,9 @@ async def test_an_interruption_reports_the_words_of_the_native_protocol(
         await talk.send("Speak", text="Next.")
         await talk.send("Flush")
         assert (await talk.until("SpeechMetadata"))["audio_duration_ms"] == len(talk.pcm) / 48
+        await talk.send("Close")
+        total = (await talk.until("SessionMetadata"))["total_input_character_count"]
+        assert total == len("First. " + text + "Next.")
 
 
 async def test_an_interruption_silences_turns_that_wait(gateway: GatewayHarness) -> None:
