@@ -16,6 +16,7 @@ from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.contract.speech_params import given
 from realtime_tts.dialects.base import Habits
 from realtime_tts.dialects.cartesia.events import WordTimes
+from realtime_tts.dialects.cartesia.requests import SPEEDS
 from realtime_tts.dialects.json_input import Body, dump_json
 from realtime_tts.dialects.turns import TurnDialect
 from realtime_tts.errors import RealtimeTTSError, UnsupportedAudioFormat
@@ -31,7 +32,7 @@ def inference_problem(error: RealtimeTTSError, request_id: str) -> tuple[int, di
 
 
 class _Extra(Body):
-    """Options of the client's `extra_kwargs`; those of other services are ignored."""
+    """Options of the client's `extra_kwargs`, of the session or one text; those of other services are ignored."""
 
     add_timestamps: bool = False
     speed: float | str | None = None
@@ -91,11 +92,12 @@ class InferenceDialect(TurnDialect):
         return self._read_flush(values)
 
     def _text(self, text: str, input_: _Input = _NO_CHOICES) -> messages.Text:
-        context_id, chosen, extra = str(self._turn), input_.generation_config, input_.extra
-        if not self._is_open and (extra.add_timestamps or self._defaults.extra.add_timestamps):
+        context_id, chosen = str(self._turn), input_.generation_config
+        extra = self._defaults.extra.model_copy(update=input_.extra.given())
+        if not self._is_open and extra.add_timestamps:
             self._times[context_id] = WordTimes()
         self._is_open = True
-        speed = extra.speed if isinstance(extra.speed, float) else None
+        speed = SPEEDS.get(extra.speed) if isinstance(extra.speed, str) else extra.speed
         params = given(speed=speed, volume=extra.volume, language=chosen.language or self._defaults.language)
         return messages.Text(context_id, text, chosen.voice or self._defaults.voice, self._audio, params)
 

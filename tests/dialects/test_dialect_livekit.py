@@ -59,6 +59,18 @@ def test_a_session_says_format_and_voice_and_a_text_may_say_another(dialect: Inf
     assert said == [Text("2", "Hi. ", "emma", audio, {"speed": 1.5, "language": "de"})]
 
 
+def test_options_of_the_session_hold_for_texts_that_have_none(dialect: InferenceDialect) -> None:
+    parse(dialect, "session.create", extra={"add_timestamps": True, "speed": "slow", "volume": 0.5})
+    assert parse(dialect, "input_transcript", transcript="Hi. ") == [
+        Text("1", "Hi. ", None, PCM, {"speed": 0.8, "volume": 0.5})
+    ]
+    assert tell(dialect, Words("1", 1, (TimedWord("Hi.", 0, 3, 0.0, 250.0),)))
+    parse(dialect, "session.flush")
+    said = parse(dialect, "input_transcript", transcript="Hi. ", extra={"speed": 2, "add_timestamps": False})
+    assert said == [Text("2", "Hi. ", None, PCM, {"speed": 2.0, "volume": 0.5})]
+    assert tell(dialect, Words("2", 1, (TimedWord("Hi.", 0, 3, 0.0, 250.0),))) == []
+
+
 def test_a_turn_is_text_up_to_a_flush_and_each_flush_is_answered(dialect: InferenceDialect) -> None:
     assert parse(dialect, "input_transcript", transcript="One. ") == [Text("1", "One. ", None, PCM)]
     assert parse(dialect, "input_transcript", transcript="Two. ") == [Text("1", "Two. ", None, PCM)]

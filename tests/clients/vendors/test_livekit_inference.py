@@ -35,6 +35,15 @@ async def test_word_times_are_those_of_the_speech(fake_gateway: str) -> None:
     assert "".join(heard.words).split() == "".join(SENTENCES).split()
 
 
+async def test_a_speed_may_have_a_name(fake_gateway: str) -> None:
+    seconds = []
+    for speed in ("slow", "normal", "fast"):
+        async with client(fake_gateway, extra_kwargs={"speed": speed}) as tts:
+            seconds.append((await livekit_turns.speak(tts, SENTENCES)).seconds)
+    slow, normal, fast = seconds
+    assert slow > 1.1 * normal > 1.2 * fast
+
+
 @pytest.mark.parametrize("ended", [False, True])
 async def test_an_interruption_frees_the_engine_with_the_next_turn(fake_gateway: str, ended: bool) -> None:
     async with client(fake_gateway) as tts:
