@@ -45,10 +45,13 @@ def default_settings(session_id: str, model: str, instructions: str, voice: str 
 
 
 def merged(fields: Fields, update: Fields) -> Fields:
-    """Return a copy with an update's fields, object by object. None clears a field that can be off, and no other."""
+    """Return a copy with an update's fields, object by object. None clears a field that can be off, and no other.
+
+    A voice that is an object is named by its id, as in OpenAI's events about responses.
+    """
     made = dict(fields)
-    for name, value in update.items():
-        before = made.get(name)
+    for name, given in update.items():
+        value, before = given["id"] if name == "voice" and isinstance(given, dict) else given, made.get(name)
         if isinstance(value, dict) and isinstance(before, dict) and before.get("type") == value.get("type"):
             made[name] = merged(before, value)
         elif value is not None or name in CAN_BE_OFF:

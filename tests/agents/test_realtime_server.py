@@ -365,6 +365,15 @@ async def test_a_recogniser_that_fails_is_told(fake_gateway: str) -> None:
         assert failed["error"]["code"] == "recognition_failed"
 
 
+@pytest.mark.parametrize("voice", ["rms", {"id": "rms"}])
+async def test_a_voice_is_a_name_or_an_object_with_its_id(fake_gateway: str, voice: Any) -> None:
+    async with serving(fake_gateway, "") as (url, server), calling(url, server) as caller:
+        await caller.update(audio={"output": {"voice": voice}})
+        await ask(caller, f"say {SENTENCE}")
+        done = (await caller.next("response.done"))["response"]
+        assert (done["status"], done["audio"]["output"]["voice"]) == ("completed", "rms")
+
+
 async def test_an_unknown_voice_fails_the_response(fake_gateway: str) -> None:
     async with serving(fake_gateway, "") as (url, server), calling(url, server) as caller:
         await caller.update(audio={"output": {"voice": "no-such-voice"}})
