@@ -29,7 +29,8 @@ class Talk:
         self.dialect = ElevenLabsDialect("rachel", {"output_format": "opus_48000_64", **query}, multi)
         typed: Dialect = self.dialect
         habits = typed.habits
-        wanted = {"refusals_are_final": habits.refusals_are_final, "resume_window_s": 0.0, **(config or {})}
+        finals = {"refusals_are_final": habits.refusals_are_final, "failures_close": habits.failures_close}
+        wanted = {**finals, "resume_window_s": 0.0, **(config or {})}
         self.driver = Driver(session_config(max_consecutive_errors=1, **wanted), refuse=refuse)
         self.answers: list[dict[str, Any]] = []
         self._num_done: dict[str, int] = {}

@@ -68,6 +68,7 @@ class Connection:
             resume_window_s=0,
             max_consecutive_errors=10**6 if forgives else 1,
             refusals_are_final=True,
+            failures_close=self.dialect.habits.failures_close,
         )
         self.driver = Driver(config, refuse=lambda: Overloaded("full") if is_full else None)
         self.engine: dict[str, list[int]] = {}  # segments to speak
