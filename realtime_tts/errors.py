@@ -310,7 +310,7 @@ class WireError(RealtimeTTSError):
 
 
 class InternalError(RealtimeTTSError):
-    """Fault of the server."""
+    """Fault of the server. Its message is logged, so it never quotes a client's input."""
 
 
 def error_from_code(code: str, message: str) -> RealtimeTTSError:

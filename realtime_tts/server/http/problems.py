@@ -20,7 +20,8 @@ from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope
 
 from realtime_tts.dialects.json_input import invalid
-from realtime_tts.errors import InvalidRequest, RealtimeTTSError, Unauthorized
+from realtime_tts.errors import InternalError, InvalidRequest, RealtimeTTSError, Unauthorized
+from realtime_tts.server.logs import log_crash
 
 RETRY_AFTER_S = 1
 
@@ -84,6 +85,8 @@ def install_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RealtimeTTSError)
     async def ours(connection: Request | WebSocket, error: RealtimeTTSError) -> JSONResponse:
+        if isinstance(error, InternalError):  # for example a full disk, which only the operator can mend
+            log_crash("request_failed", error.__cause__ or error, reason=error.message)
         await delay_answer(error, connection.receive)
         return problem_response(error, connection.scope)
 

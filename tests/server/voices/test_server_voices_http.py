@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import io
+import logging
 import os
 import socket
 import wave
@@ -65,6 +66,26 @@ async def hears(gateway: GatewayHarness, voice: str, key: str = "") -> str:
         await client.send("end", context_id="c")
         last = await client.until(lambda m: m["type"] in ("context.done", "context.failed", "error"))
         return str(last.get("code", "heard"))
+
+
+@pytest.mark.logs_errors
+def test_a_voice_that_cannot_be_stored_is_an_error_in_the_log(
+    make_gateway: MakeGateway,
+    clients: Callable[..., httpx.Client],
+    recording: bytes,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = clients(make_gateway(voices_dir=str(tmp_path)))
+    (tmp_path / "latents").rmdir()
+    (tmp_path / "latents").touch()
+    refused = create(client, "Quetzalcoatl", recording)
+    reason = "the record cannot be stored: the disk is full or broken"
+    assert (refused.status_code, refused.json()["message"]) == (500, reason)
+    (logged,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert (logged.getMessage(), vars(logged)["fields"]["reason"]) == ("request_failed", reason)
+    assert "Quetzalcoatl" not in str(vars(logged))
+    assert names(client).count("Quetzalcoatl") == 0
 
 
 async def test_a_voice_is_made_heard_renamed_and_deleted(
