@@ -167,6 +167,7 @@ CUTS = [
     ("de", "Es kostet 5 Mio. Euro. |Tel. 030 12 ist besetzt. |Dann"),
     ("de", "Im Jahr 2024. |Dann"),
     ("es", "¿Qué tal? |¡Hola, |Sr. García! |«Bien.» |Vale"),
+    ("es", "En los EE. UU., |en EE.UU. y en EE. UU. |Vale"),
     ("fr", "Page 3. |Puis"),
     ("ru", "Он живёт на ул. Мира, |д. 5. |Да"),
     ("ar", "١،٢"),
