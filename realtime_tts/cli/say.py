@@ -33,7 +33,7 @@ Examples:
   realtime-tts say "Your order is on its way." -o order.wav
   realtime-tts say --file story.txt -o story.mp3
   some-program | realtime-tts say                 # spoken while the program writes
-  realtime-tts say "Hello." -o - --format raw | aplay -f S16_LE -r 16000
+  realtime-tts say "Hello." -o - | aplay
   realtime-tts say --url http://127.0.0.1:8000 "Through a running server."
   realtime-tts say --url http://127.0.0.1:8000 --reference speaker.wav --consent "In the voice of this recording."
   realtime-tts say --model openbmb/VoxCPM2 --reference speaker.wav "In the voice of this recording."
@@ -66,7 +66,8 @@ class SayRequest:
     "--format",
     "output_format",
     type=click.Choice(tuple(FORMATS)),
-    help="Format of the output.  [default: by its name; wav for -]",
+    help="Format of the output; raw: 16-bit samples, mono, at the model's rate, with --url at 48000 Hz.  "
+    "[default: by its name; wav for -]",
 )
 @click.option("--voice", shell_complete=voices_of_model, help="A voice's name; see `realtime-tts voices`.")
 @recording_options
