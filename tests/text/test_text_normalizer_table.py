@@ -66,6 +66,8 @@ NUMBERS = [
     ("order #A1234-56", "order number A one two three four, five six"),
     ("10x", "ten times"),
     ("1920x1080", "one thousand nine hundred twenty by one thousand eighty"),
+    ("0x1F, 0x10", "zero x one F, zero x one zero"),
+    ("0xDEADBEEF", "zero x DEADBEEF"),
     ("18+", "eighteen plus"),
     ("No. 5", "number five"),
     ("#5", "number five"),

@@ -40,6 +40,11 @@ def _digits_first(match: re.Match[str], scan: Scan) -> str | None:
     return None if match.group(1) in _NOT_CODES else read_code(match.group(), scan, one_by_one=False)
 
 
+def _hexadecimal(match: re.Match[str], scan: Scan) -> str | None:
+    """ "0x1F"."""
+    return f"zero x {read_code(match.group(1), scan, one_by_one=True)}"
+
+
 def _aircraft(match: re.Match[str], scan: Scan) -> str | None:
     """ "747-400": a range does not fall; "737-800" is known by its first number."""
     first, second = match.groups()
@@ -60,6 +65,7 @@ def _numbered(match: re.Match[str], scan: Scan) -> str | None:
 
 
 DIGIT_RULES = (
+    Rule(r"0x([0-9A-Fa-f]{1,16})" + END, _hexadecimal),
     Rule(r"([1-9]\d\d)-([1-9]00)(?![\w%]|[-.,]\d)", _aircraft),
     Rule(r"\d{4,12}-?([A-Z]{1,3})(?:\d[A-Z0-9]{0,12})?(?:-[A-Z0-9]{1,12}){0,3}" + END, _digits_first),
 )
