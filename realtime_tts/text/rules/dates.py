@@ -16,7 +16,9 @@ _MONTH = (
     r"Sept?(?:ember|\.)?|Oct(?:ober|\.)?|Nov(?:ember|\.)?|Dec(?:ember|\.)?)"
 )
 _SECOND = units("en")["s"]
-_HALF = r"(?: ?(?:([aApP])\.?[mM](?!\w)|([ap])\.m)(?:\.(?= ?[a-z,;:!?)–—-]))?)"
+# The stop of "p.m." ends the sentence before a capital, except that of a day or a time zone.
+_AFTER_HALF = r"[ECMP][SD]?T|UTC|GMT|Eastern|Central|Mountain|Pacific|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
+_HALF = rf"(?: ?(?:([aApP])\.?[mM](?!\w)|([ap])\.m)(?:\.(?= ?[a-z,;:!?)–—-]| (?:{_AFTER_HALF}){END}))?)"
 _MONTH_NAME = _MONTH.replace(r"|\.", "").replace(r"\.?", "")  # without full stops
 _YEAR = r"(?:,? ([12]\d{3})(?![\d%]|[.,]\d))"
 
