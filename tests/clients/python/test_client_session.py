@@ -301,6 +301,27 @@ async def test_a_source_that_breaks_is_raised_to_the_listener_and_cancels() -> N
         assert voice.cancelled == {"c1"}
 
 
+async def test_a_delta_without_text_is_skipped() -> None:
+    async def deltas():
+        for delta in (None, "Hel", "", "lo.", None):
+            yield delta
+
+    voice = Voice()
+    async with scripted(voice) as (url, _), open_session(url) as session:
+        await samples_of(session.speak(deltas(), context_id="c1"))
+        await samples_of(session.speak([None, "Hello."], context_id="c2"))
+        assert voice.texts == {"c1": "Hello.", "c2": "Hello."}
+
+
+@pytest.mark.parametrize("text", [[b"Hello"], b"Hello", [{"content": "Hello"}]])
+async def test_a_piece_that_is_no_text_is_an_error_that_names_its_type(text) -> None:
+    async with scripted(Voice()) as (url, _), open_session(url) as session:
+        with pytest.raises(TypeError, match=r"text must be str, not (bytes|int|dict)"):
+            await samples_of(session.speak(text))
+        with pytest.raises(TypeError, match="text must be str, not NoneType"):
+            await session.speak().send(None)
+
+
 async def test_a_source_that_is_cancelled_by_its_own_task_is_raised_to_the_listener_and_cancels() -> None:
     async def deltas():
         yield "Hello"

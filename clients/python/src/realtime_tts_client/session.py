@@ -36,7 +36,7 @@ PING_INTERVAL_S = 60.0
 # happen.
 HIGH_MARK_MS, LOW_MARK_MS = 10_000.0, 5_000.0
 
-Text = str | Iterable[str] | AsyncIterable[str]
+Text = str | Iterable[str | None] | AsyncIterable[str | None]  # None: a delta without text, as LLMs send
 
 
 class Session:
@@ -134,7 +134,8 @@ class Session:
         """Open a context.
 
         Args:
-            text: the complete text; or an (asynchronous) iterable of pieces; or None, to `send` it later.
+            text: the complete text; or an (asynchronous) iterable of pieces, of which None is skipped; or None, to
+                `send` it later.
             context_id: at most 128 characters, never used before in this session.
             voice, audio, params: override those of the session.
             playback: see `connect`.
@@ -178,14 +179,16 @@ class Session:
         self._protocol.played(context.id, played_ms)
         self._link.wake()
 
-    async def _pump(self, context: Context, text: Iterable[str] | AsyncIterable[str]) -> None:
+    async def _pump(self, context: Context, text: Iterable[str | None] | AsyncIterable[str | None]) -> None:
         try:
             if isinstance(text, AsyncIterable):
                 async for delta in text:
-                    await context.send(delta)
+                    if delta is not None:
+                        await context.send(delta)
             else:
                 for delta in text:
-                    await context.send(delta)
+                    if delta is not None:
+                        await context.send(delta)
             await context.end()
         except RealtimeTTSError as error:
             self._end(context)  # accepted text is spoken, then this error is raised
@@ -204,6 +207,8 @@ class Session:
         return time.monotonic()
 
     def _send_text(self, context: Context, text: str) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"text must be str, not {type(text).__name__}")
         self._protocol.send_text(context.id, text)
         context._sent.append(clean_text(text))
         self._link.wake()
