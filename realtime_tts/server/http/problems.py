@@ -24,6 +24,7 @@ from realtime_tts.errors import InternalError, InvalidRequest, RealtimeTTSError,
 from realtime_tts.server.logs import log_crash
 
 RETRY_AFTER_S = 1
+_MAX_PATH_CHARS = 100  # of a path in a message
 
 
 # Returns status and JSON body of an error, from the error and the request's id; a dialect's shape is pure.
@@ -92,7 +93,10 @@ def install_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(connection: HTTPConnection, error: HTTPException) -> JSONResponse:
-        named = RealtimeTTSError(str(error.detail))
+        detail = str(error.detail)
+        if detail == HTTPStatus.NOT_FOUND.phrase:  # the framework's text for an address without a route
+            detail = f"there is nothing at {connection.scope['path'][:_MAX_PATH_CHARS]!r}"
+        named = RealtimeTTSError(detail)
         named.code, named.http_status = error_code(error.status_code), error.status_code
         return _rendered(named, connection.scope, error.headers)
 

@@ -107,6 +107,17 @@ def test_http_errors_are_typed(http: httpx.Client, method: str, path: str, statu
     assert response.json()["message"]
 
 
+@pytest.mark.parametrize(("path", "shown"), [("/v9", "/v9"), ("/" + "a" * 300, "/" + "a" * 99)])
+def test_an_address_without_a_route_is_named(http: httpx.Client, path: str, shown: str) -> None:
+    assert http.get(path).json()["message"] == f"there is nothing at '{shown}'"
+
+
+async def test_a_handshake_at_an_address_without_a_route_names_it(gateway: GatewayHarness) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        await open_stream(f"{gateway.ws_url}s").__aenter__()
+    assert json.loads(refused.value.response.body or b"")["message"] == "there is nothing at '/v1/streams'"
+
+
 def schema_of(interface: dict[str, Any], path: str, status: int) -> str:
     """Name of the schema of an answer."""
     content = interface["paths"][path]["get"]["responses"][str(status)]["content"]["application/json"]
