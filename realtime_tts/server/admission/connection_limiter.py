@@ -79,7 +79,8 @@ class ConnectionLimiter:
     def refuse(self, connection: socket.socket) -> None:
         """Answer a connection with 503, or close it if too many are being refused."""
         if count := self._throttle.take("connection_refused", time.monotonic()):
-            log_event("connection_refused", logging.WARNING, count=count, limit=self._max_connections)
+            limit = self._max_connections or None  # without one, no gateway takes connections now
+            log_event("connection_refused", logging.WARNING, count=count, limit=limit)
         if len(self._refusals) >= _MAX_REFUSALS:
             connection.close()
             return

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from client_harness import until
 from gateway_harness import GatewayHarness
 from raw_http import RawConnection, port_of
 from stream_client import open_stream
@@ -152,6 +153,18 @@ async def test_without_descriptors_the_server_waits_and_logs_it_once(
         assert listener.failures == 0
         acceptor.close()
     assert [record.getMessage() for record in caplog.records] == ["accept_failed"]
+
+
+@pytest.mark.parametrize(("max_connections", "logged"), [(1, {"count": 1, "limit": 1}), (0, {"count": 1})])
+async def test_a_refused_connection_is_logged_with_the_limit_if_there_is_one(
+    caplog: pytest.LogCaptureFixture, max_connections: int, logged: dict[str, int]
+) -> None:
+    limiter = ConnectionLimiter(asyncio.Protocol, ["taken"], max_connections)
+    ours, theirs = socket.socketpair()
+    with theirs, caplog.at_level(logging.WARNING):
+        limiter.refuse(ours)
+    await until(lambda: ours.fileno() < 0)
+    assert [vars(record)["fields"] for record in caplog.records] == [logged]
 
 
 @pytest.fixture
