@@ -144,13 +144,16 @@ async def test_a_whole_text_is_as_fast_as_it_is_made(make_tts: Any) -> None:
 
 async def test_options_hold_from_the_next_turn_on_and_the_connection_stays(make_tts: Any) -> None:
     async with scripted(TalkingVoice()) as (url, connections):
-        tts = make_tts(url, voice="slt", steps=8, cfg=2.5, language="en", mode="live", instructions="softly")
+        given = {"steps": 8, "cfg": 2.5, "language": "en", "mode": "live", "instructions": "softly", "speed": 1.2}
+        given |= {"volume": 0.5, "sentence_pause_ms": 100, "lexicon": {"nginx": "engine x"}}
+        given |= {"adapter": "warm", "openings": "on"}
+        tts = make_tts(url, voice="slt", **given)
         before = tts.stream(conn_options=ONCE)
-        tts.update_options(voice="rms", steps=None, cfg=None, language=None, instructions=None, seed=7, mode="clause")
+        tts.update_options(voice="rms", **dict.fromkeys(given), seed=7)
+        tts.update_options(mode="clause")
         await speak(before, "one.")
         await speak(tts.stream(conn_options=ONCE), "two.")
         first, second = [message for message in connections[0].received if message["type"] == "text"]
-        given = {"steps": 8, "cfg": 2.5, "language": "en", "mode": "live", "instructions": "softly"}
         assert (first["voice"], first["params"]) == ("slt", given)
         assert (second["voice"], second["params"]) == ("rms", {"seed": 7, "mode": "clause"})
         assert len(connections) == 1

@@ -85,18 +85,21 @@ async def test_an_utterance_beside_answers_is_a_turn_of_its_own() -> None:
 
 
 async def test_settings_hold_from_the_next_turn_on() -> None:
-    settings = RealtimeTTSService.Settings(voice="slt", steps=8, language="en-US")
+    given = {"speed": 1.2, "volume": 0.5, "sentence_pause_ms": 100, "lexicon": {"nginx": "engine x"}, "adapter": "warm"}
+    settings = RealtimeTTSService.Settings(voice="slt", steps=8, language="en-US", openings="on", **given)
     async with scripted(TalkingVoice()) as (url, connections), talking(url, settings=settings) as talk:
         await talk.answer("one.")
         await talk.until_stopped()
         await talk.put(
-            TTSUpdateSettingsFrame(delta=RealtimeTTSSettings(voice="rms", steps=None, seed=7, mode="clause"))
+            TTSUpdateSettingsFrame(
+                delta=RealtimeTTSSettings(voice="rms", steps=None, openings=None, seed=7, mode="clause")
+            )
         )
         await talk.answer("two.")
         await talk.until_stopped(2)
         first, second = [message for message in connections[0].received if message["type"] == "text"]
-        assert (first["voice"], first["params"]) == ("slt", {"steps": 8, "language": "en"})
-        assert (second["voice"], second["params"]) == ("rms", {"seed": 7, "language": "en", "mode": "clause"})
+        assert (first["voice"], first["params"]) == ("slt", {"steps": 8, "language": "en", "openings": "on", **given})
+        assert (second["voice"], second["params"]) == ("rms", {"seed": 7, "language": "en", "mode": "clause", **given})
         assert talk.service.settings.model == "m"
 
 

@@ -8,8 +8,8 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from loguru import logger
@@ -47,6 +47,12 @@ class RealtimeTTSSettings(TTSSettings):
     """Settings that may change from turn to turn; None is the server's default.
 
     Parameters:
+        speed: Tempo factor, 0.25 to 4; the pitch is kept.
+        volume: Level factor, 0 to 2.
+        sentence_pause_ms: Silence added between sentences, 0 to 3000 ms.
+        lexicon: Words and phrases with their respellings.
+        adapter: Name of a loaded LoRA adapter.
+        openings: `on` begins with speech from memory if another turn began alike.
         cfg: Classifier-free guidance scale, 0 to 10.
         steps: Number of flow steps, 2 to 64: more are slower and may sound better.
         seed: The same seed, voice and text give the same speech.
@@ -54,6 +60,12 @@ class RealtimeTTSSettings(TTSSettings):
         mode: `live` starts a clause at its first words, `clause` when it is complete.
     """
 
+    speed: float | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
+    volume: float | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
+    sentence_pause_ms: float | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
+    lexicon: Mapping[str, str] | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
+    adapter: str | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
+    openings: Literal["on", "off"] | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
     cfg: float | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
     steps: int | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
     seed: int | NotGiven | None = field(default_factory=lambda: NOT_GIVEN)
@@ -63,8 +75,13 @@ class RealtimeTTSSettings(TTSSettings):
     @property
     def params(self) -> dict[str, Any]:
         """Return the parameters sent to the server, without the voice."""
-        names = ("cfg", "steps", "seed", "language", "instructions", "mode")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {name: value for name in _PARAMS if (value := getattr(self, name)) is not None}
+
+
+_PARAMS = (
+    "language",
+    *(own.name for own in fields(RealtimeTTSSettings) if own.name not in TTSSettings.__dataclass_fields__),
+)
 
 
 @dataclass
@@ -122,9 +139,8 @@ class RealtimeTTSService(TTSService):
                 and go on when it reports quiet, unless Pipecat interrupts meanwhile.
             **kwargs: Additional arguments passed to the parent service.
         """
-        complete = RealtimeTTSSettings(
-            model=None, voice=None, language=None, cfg=None, steps=None, seed=None, instructions=None, mode=None
-        )
+        unset: dict[str, Any] = dict.fromkeys(_PARAMS)
+        complete = RealtimeTTSSettings(model=None, voice=None, **unset)
         if settings is not None:
             complete.apply_update(settings)
         super().__init__(

@@ -7,6 +7,7 @@ import contextlib
 import os
 import time
 import weakref
+from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, Unpack
 
 from livekit.agents import (
@@ -43,6 +44,12 @@ class SpeechOptions(TypedDict, total=False):
     """Speech options; None is the server's default."""
 
     voice: NotGivenOr[str | None]
+    speed: NotGivenOr[float | None]
+    volume: NotGivenOr[float | None]
+    sentence_pause_ms: NotGivenOr[float | None]
+    lexicon: NotGivenOr[Mapping[str, str] | None]
+    adapter: NotGivenOr[str | None]
+    openings: NotGivenOr[Literal["on", "off"] | None]
     cfg: NotGivenOr[float | None]
     steps: NotGivenOr[int | None]
     seed: NotGivenOr[int | None]
@@ -68,6 +75,12 @@ class TTS(tts.TTS[Any]):
                 REALTIME_TTS_URL, else ws://localhost:8000.
             api_key: if the server requires one. Default: the environment variable REALTIME_TTS_API_KEY.
             voice: name of a voice. Default: the server's default voice.
+            speed: tempo factor, 0.25 to 4; the pitch is kept.
+            volume: level factor, 0 to 2.
+            sentence_pause_ms: silence added between sentences, 0 to 3000 ms.
+            lexicon: words and phrases with their respellings.
+            adapter: name of a loaded LoRA adapter.
+            openings: `on` begins with speech from memory if another turn began alike.
             cfg: classifier-free guidance scale, 0 to 10.
             steps: number of flow steps, 2 to 64: more are slower and may sound better.
             seed: the same seed, voice and text give the same speech. Default: random.
