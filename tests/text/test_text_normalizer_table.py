@@ -218,6 +218,7 @@ DATES = [
     ("1812 men", "one thousand eight hundred twelve men"),
     ("44 BC", "forty-four B C"),
     ("2024-03-05", "March fifth, twenty twenty-four"),
+    ("2024/03/05", "March fifth, twenty twenty-four"),
     ("2024-13-05", "two zero two four, thirteen, zero five"),
     ("03/05/2024", "March fifth, twenty twenty-four"),
     ("25/12/2023", "December twenty-fifth, twenty twenty-three"),

@@ -117,6 +117,7 @@ def _full_hour(match: re.Match[str], scan: Scan) -> str | None:
 
 DIGIT_RULES = (
     Rule(r"(\d{4})-(\d\d)-(\d\d)(?:(?=T\d)|(?![\w-]))", lambda match, scan: _date(*match.group(3, 2, 1))),
+    Rule(r"(\d{4})/(\d\d)/(\d\d)(?![\w/-])", lambda match, scan: _date(*match.group(3, 2, 1))),
     Rule(r"(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})(?![\w/])", _slashed),
     Rule(r"(\d{1,2})\.(\d{1,2})\.([12]\d{3})(?![\w]|\.\d)", lambda match, scan: _date(*match.groups())),
     Rule(r"(\d{1,2})(?:st|nd|rd|th)? (?:of )?" + _MONTH + END + _YEAR + "?", _day_month),
