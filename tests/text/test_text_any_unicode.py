@@ -18,6 +18,7 @@ NORMALIZERS = st.sampled_from(
         Normalizer("en", LETTERS),
         Normalizer("en"),
         Normalizer("de", LETTERS),
+        Normalizer("zh"),
         Normalizer("ar"),
         Normalizer("xx", LETTERS),
     ]
@@ -34,7 +35,8 @@ AWKWARD = st.sampled_from(
      "ß", "İ", "ſ", "K", "5", "1,234", "%", "$", "€", "¥", "¢", "kg", "km/h", "a", "A", "I",
      "U.S.", "Dr.", "x", "-", "–", "'", "'s", "\"", "(", ")", "#", "@", "&", "/", ":", "=", "^",
      "*", "`", "_", "http://a.io/", "a@b.io", " ", " ", " ", "\n", ". ", ", ", "? ", "word",
-     "Mon", "Jan", "[12]", "](x.y/z)", "<b>", ":D"]
+     "Mon", "Jan", "[12]", "](x.y/z)", "<b>", ":D", "The ", "Part ", "VIII", "API", "March 3, ", "2024-03-05",
+     "12:30 pm", "$5 ", "3.14", "5 km ", "1/2", "5'", "v2.0.1", "x_y", "https://a.io/b ", "—", "“", "”"]
 )  # fmt: skip
 TEXTS = st.one_of(
     st.lists(AWKWARD, max_size=60).map("".join),
@@ -66,7 +68,9 @@ def plan(text: str, normalizer: Normalizer, max_chars: int, split: int | None = 
     planner = Planner(normalizer, SegmenterConfig(max_chars=max_chars))
     step = split or max(1, len(text))
     found = [each for start in range(0, len(text), step) for each in planner.push(text[start : start + step], 0.0)]
-    return [*found, *planner.end(0.0)]
+    found += planner.end(0.0)
+    assert planner.num_chars == len(text)
+    return found
 
 
 def dropped(text: str, normalizer: Normalizer, max_chars: int) -> list[tuple[int, int]]:
@@ -107,6 +111,7 @@ def test_words_tile_any_text_and_any_split_is_planned_the_same(
     for number, segment in enumerate(segments):
         assert segment.index == number
         assert segment.text
+        assert len(segment.text) <= max_chars + 3 or max_chars < 20  # a short reading is not divided
         assert segment.words
         assert end <= segment.start <= segment.words[0].start
         end, spoken_end = segment.start, 0
@@ -128,13 +133,20 @@ def test_no_character_reaches_a_model_that_lacks_it(text: str, max_chars: int, l
 
 
 @given(text=TEXTS, normalizer=NORMALIZERS)
-@settings(max_examples=300, deadline=None)
-def test_readings_do_not_overlap(text: str, normalizer: Normalizer) -> None:
+@settings(max_examples=500, deadline=None)
+def test_readings_do_not_overlap_and_are_all_that_is_spoken(text: str, normalizer: Normalizer) -> None:
+    normalized = normalizer.normalize(text)
+    assert normalized.source == text
+    assert normalized.text == normalized.text.strip()
+    assert "  " not in normalized.text
+    assert "\n" not in normalized.text
     spoken_end = source_end = 0
-    for span in normalizer.normalize(text).spans:
-        assert spoken_end <= span.start < span.end
+    for span in normalized.spans:
+        assert spoken_end <= span.start < span.end <= len(normalized.text)
         assert source_end <= span.source_start < span.source_end <= len(text)
+        assert not any(char.isalnum() for char in normalized.text[spoken_end : span.start])
         spoken_end, source_end = span.end, span.source_end
+    assert not any(char.isalnum() for char in normalized.text[spoken_end:])
 
 
 @given(text=TEXTS, normalizer=NORMALIZERS, max_chars=st.integers(1, 200), split=st.integers(1, 12))

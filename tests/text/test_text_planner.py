@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 
 import pytest
 from hypothesis import given, settings
@@ -203,29 +202,6 @@ def test_lone_surrogates_are_replaced_in_place() -> None:
     assert segment.text.encode()
 
 
-WRITTEN = st.sampled_from(
-    ["word", "The ", " ", ". ", ", ", "\n", "U.S. ", "Dr. ", "1,234", "$5 ", "3.14", "2024-03-05", "5 km", "March 3, ",
-     "a@b.io ", "https://a.io/b ", "x_y", "½", "API", "—", "“", "”", "(", ")", "😀", "é", "e\u0301", "你", "。", "1/2",
-     "#", "@", "&", "*", "-", "'", "12:30 pm", "v2.0.1", "\ud800", "ß", "ﬁ", "…", "VIII", "5'", "Part "]
-)  # fmt: skip
-TEXTS = st.lists(WRITTEN | st.text(max_size=6), max_size=40).map("".join)
-NORMALIZERS = st.sampled_from([SPELLING, Normalizer("en"), Normalizer("de", LETTERS), Normalizer("zh")])
-
-
-@given(text=TEXTS, normalizer=NORMALIZERS)
-@settings(max_examples=400, deadline=None)
-def test_map_is_monotone_and_exact(text: str, normalizer: Normalizer) -> None:
-    normalized = normalizer.normalize(text)
-    spoken_end = source_end = 0
-    for span in normalized.spans:
-        assert spoken_end <= span.start < span.end <= len(normalized.text)
-        assert source_end <= span.source_start < span.source_end <= len(text)
-        assert not any(char.isalnum() for char in normalized.text[spoken_end : span.start])
-        spoken_end, source_end = span.end, span.source_end
-    assert not any(char.isalnum() for char in normalized.text[spoken_end:])
-    assert normalized.source == text
-
-
 PLAIN_WORDS = st.lists(st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=9), min_size=1, max_size=60)
 
 
@@ -234,52 +210,6 @@ PLAIN_WORDS = st.lists(st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_siz
 def test_every_plain_word_is_spoken_once(words: list[str], stops: list[str]) -> None:
     sent = [word + stop for word, stop in zip(words, stops, strict=False)]
     assert word_texts(" ".join(sent), Normalizer("en")) == sent
-
-
-@given(text=TEXTS)
-@settings(max_examples=400, deadline=None)
-def test_a_charset_is_kept_to(text: str) -> None:
-    assert set(SPELLING.normalize(text).text.lower()) <= LETTERS
-
-
-@given(text=st.text(max_size=80))
-@settings(max_examples=400, deadline=None)
-def test_any_unicode_is_normalised(text: str) -> None:
-    for normalizer in (SPELLING, Normalizer("en")):
-        spoken = normalizer.normalize(text).text
-        assert spoken == spoken.strip()
-        assert "  " not in spoken
-        assert "\n" not in spoken
-
-
-@given(text=TEXTS, normalizer=NORMALIZERS, max_chars=st.integers(20, 120), seed=st.integers(0, 2**32))
-@settings(max_examples=300, deadline=None)
-def test_plans_are_exact_bounded_and_independent_of_the_split(
-    text: str, normalizer: Normalizer, max_chars: int, seed: int
-) -> None:
-    config = SegmenterConfig(max_chars=max_chars)
-    whole = plan(text, normalizer, config)
-    rng, planner, found, start = random.Random(seed), Planner(normalizer, config), [], 0
-    while start < len(text):
-        end = start + rng.randint(1, 9)
-        found += planner.push(text[start:end], 0.0)
-        start = end
-    assert [*found, *planner.end(0.0)] == whole
-    sent, offset = text.replace("\ud800", "\ufffd"), 0
-    for segment in whole:
-        assert segment.text
-        assert len(segment.text) <= max_chars + 3
-        assert segment.start >= offset
-        offset, spoken_offset = segment.start, 0
-        for word in segment.words:
-            assert offset <= word.start < word.end <= segment.end
-            assert sent[word.start : word.end] == word.text
-            assert word.weight > 0
-            assert spoken_offset <= word.spoken_start <= word.spoken_end <= len(segment.text)
-            offset, spoken_offset = word.end, word.spoken_end
-        assert segment.words
-        offset = segment.end
-    assert planner.num_chars == len(text)
 
 
 @pytest.mark.parametrize(
