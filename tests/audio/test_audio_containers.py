@@ -5,28 +5,19 @@ from __future__ import annotations
 import io
 import wave
 
-import av
 import numpy as np
 import pytest
 
 from realtime_tts.audio.containers import EncodedStream, wav_header
 from realtime_tts.audio.samples import PLAIN_ENCODERS
+from tests.support.sound_files import read_sound_file
 
 RAMP = np.arange(-8_000, 8_001).astype("<i2")
 
 
-def read_with_ffmpeg(data: bytes) -> tuple[np.ndarray, int]:
-    """[n] samples as float64 in -1…1 and their rate."""
-    with av.open(io.BytesIO(data)) as container:
-        frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
-        rate = container.streams.audio[0].rate
-    samples = np.concatenate(frames)
-    return samples / 32_768 if samples.dtype == np.int16 else samples, rate
-
-
 @pytest.mark.parametrize("num_samples", [None, len(RAMP)])
 def test_a_wav_of_known_or_unknown_length_is_read_back_to_the_sample(num_samples: int | None) -> None:
-    samples, rate = read_with_ffmpeg(wav_header(16_000, num_samples=num_samples) + RAMP.tobytes())
+    samples, rate = read_sound_file(wav_header(16_000, num_samples=num_samples) + RAMP.tobytes())
     assert rate == 16_000
     assert np.array_equal(samples, RAMP / 32_768)
 
@@ -41,7 +32,7 @@ def test_a_wav_of_known_or_unknown_length_is_read_back_to_the_sample(num_samples
 )
 def test_other_encodings_are_declared_rightly(codec: str, encode, tolerance: float) -> None:
     for num_samples in (None, len(RAMP)):
-        samples, rate = read_with_ffmpeg(wav_header(8_000, codec, num_samples) + encode(RAMP.tobytes()))
+        samples, rate = read_sound_file(wav_header(8_000, codec, num_samples) + encode(RAMP.tobytes()))
         assert rate == 8_000
         assert np.allclose(samples[: len(RAMP)], RAMP / 32_768, rtol=tolerance, atol=0.001)
 
@@ -69,7 +60,7 @@ def test_ogg_opus_has_exactly_the_samples_that_went_in(rate: int, num_samples: i
     pcm = np.rint(tone * 32_767).astype("<i2").tobytes()
     stream = EncodedStream("opus", rate, 96_000)
     data = b"".join([stream.push(pcm[i : i + 998]) for i in range(0, len(pcm), 998)]) + stream.finish()
-    samples, out_rate = read_with_ffmpeg(data)
+    samples, out_rate = read_sound_file(data)
     assert out_rate == 48_000
     assert abs(len(samples) - num_samples * 48_000 / rate) <= 48_000 / rate
     if num_samples > 10_000:

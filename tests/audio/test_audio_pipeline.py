@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import subprocess
 import sys
 
-import av
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +15,7 @@ from hypothesis import strategies as st
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.pipeline import AudioPipeline, warm_up
 from tests.support.single_packets import Packet, single_packets
+from tests.support.sound_files import read_sound_file
 
 FORMATS = [
     AudioFormat(),
@@ -42,11 +41,7 @@ def run(fmt: AudioFormat, chunks: list[bytes], input_rate_hz: int = 16_000) -> l
 
 
 def decoded(pieces: list[Packet]) -> np.ndarray:
-    """[n] float64 in -1…1, as FFmpeg reads the file."""
-    with av.open(io.BytesIO(b"".join(piece.payload for piece in pieces))) as container:
-        frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
-    samples = np.concatenate(frames)
-    return samples / 32_768 if samples.dtype == np.int16 else samples.astype(float)
+    return read_sound_file(b"".join(piece.payload for piece in pieces))[0]
 
 
 def tone(num_samples: int, hz: float = 220.0, rate: int = 16_000) -> bytes:

@@ -13,6 +13,7 @@ from realtime_tts.audio.pipeline import SpeechStream
 from realtime_tts.audio.samples import PLAIN_ENCODERS
 from realtime_tts.audio.stream_format import CODECS_OF, StreamFormat
 from realtime_tts.errors import UnsupportedAudioFormat
+from tests.support.sound_files import read_sound_file
 
 MODEL_RATE_HZ = 16_000
 TONE_HZ = 300
@@ -54,19 +55,10 @@ def resampled(pcm: bytes, rate_hz: int) -> bytes:
     return resampler.push(pcm) + resampler.finish()
 
 
-def decoded(data: bytes) -> tuple[np.ndarray, int]:
-    """[n] samples in -1…1 and their rate."""
-    with av.open(io.BytesIO(data)) as container:
-        frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
-        rate = container.streams.audio[0].rate
-    samples = np.concatenate(frames)
-    return (samples / 32_768 if samples.dtype == np.int16 else samples), rate
-
-
 @pytest.mark.parametrize("fmt", COMPRESSED, ids=name_of)
 @pytest.mark.parametrize("num_samples", [1, PATCH, 20_011])
 def test_nothing_of_a_stream_is_lost_nor_moved(fmt: StreamFormat, num_samples: int) -> None:
-    samples, rate = decoded(b"".join(streamed(fmt, pcm_of(tone(num_samples)))))
+    samples, rate = read_sound_file(b"".join(streamed(fmt, pcm_of(tone(num_samples)))))
     assert rate == (48_000 if fmt.codec == "opus" else fmt.sample_rate)
     wanted = -(-num_samples * rate // MODEL_RATE_HZ)
     delay = {"mp3": MP3_DELAY, "aac": AAC_DELAY}.get(fmt.codec, 0)
@@ -83,7 +75,7 @@ def test_nothing_of_a_stream_is_lost_nor_moved(fmt: StreamFormat, num_samples: i
 @pytest.mark.parametrize("fmt", [fmt for fmt in COMPRESSED if fmt.sample_rate > 8_000], ids=name_of)
 def test_the_first_patch_is_heard_before_the_second_is_made(fmt: StreamFormat) -> None:
     chunks = streamed(fmt, pcm_of(tone(5 * PATCH)))
-    samples, _ = decoded(chunks[0])
+    samples, _ = read_sound_file(chunks[0])
     assert len(samples) > 0
     assert all(chunks), "every patch brings some bytes out"
 
@@ -100,7 +92,7 @@ def test_bytes_depend_on_the_samples_alone(fmt: StreamFormat) -> None:
     pcm = pcm_of(tone(9_999))
     whole, in_bits = (b"".join(streamed(fmt, pcm, size)) for size in (len(pcm), 778))
     if fmt.container == "ogg":  # each file has a serial number of its own
-        assert np.array_equal(decoded(whole)[0], decoded(in_bits)[0])
+        assert np.array_equal(read_sound_file(whole)[0], read_sound_file(in_bits)[0])
     else:
         assert whole == in_bits
 
@@ -155,4 +147,5 @@ def test_what_does_not_go_together_is_named(fields: tuple[object, ...], field: s
 @pytest.mark.parametrize("container", ["mp3", "ogg", "flac", "adts", "wav"])
 def test_every_rate_is_made(container: str, rate_hz: int) -> None:
     fmt = StreamFormat(container, CODECS_OF[container][0], rate_hz)
-    assert decoded(b"".join(streamed(fmt, pcm_of(tone(3_200)))))[1] == (48_000 if container == "ogg" else rate_hz)
+    _, found_rate = read_sound_file(b"".join(streamed(fmt, pcm_of(tone(3_200)))))
+    assert found_rate == (48_000 if container == "ogg" else rate_hz)

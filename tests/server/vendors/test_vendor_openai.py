@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import av
 import httpx
-import numpy as np
 import pytest
 from gateway_harness import GatewayHarness
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +17,7 @@ from hypothesis import strategies as st
 
 from realtime_tts.dialects import openai
 from realtime_tts.server.admission.auth import create_key
+from tests.support.sound_files import read_sound_file
 
 MakeGateway = Callable[..., GatewayHarness]
 PATH = "/v1/audio/speech"
@@ -37,12 +35,6 @@ def speak(client: httpx.Client, text: str = TEXT, **fields: Any) -> httpx.Respon
     return client.post(PATH, json={"model": "tts-1", "voice": "alloy", "input": text, **fields})
 
 
-def decoded(data: bytes) -> tuple[np.ndarray, int]:
-    with av.open(io.BytesIO(data)) as container:
-        frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
-        return np.concatenate(frames), container.streams.audio[0].rate
-
-
 @pytest.mark.parametrize(
     ("name", "content_type", "rate"),
     [
@@ -57,7 +49,7 @@ def test_every_format_is_what_it_says(http: httpx.Client, name: str, content_typ
     pcm = speak(http, response_format="pcm")
     response = speak(http, response_format=name)
     assert (response.status_code, response.headers["content-type"]) == (200, content_type)
-    samples, found_rate = decoded(response.content)
+    samples, found_rate = read_sound_file(response.content)
     assert found_rate == rate
     seconds = len(pcm.content) / 2 / 24_000
     delay_s = 0.2 if name in ("mp3", "aac") else 0.001

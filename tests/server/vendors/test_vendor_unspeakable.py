@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import json
 from collections.abc import Iterator
 from typing import Any
 
-import av
 import httpx
 import numpy as np
 import pytest
 from gateway_harness import GatewayHarness
 from websockets.asyncio.client import ClientConnection, connect
+
+from tests.support.sound_files import read_sound_file
 
 NOTHING = ("...", ".", "\U0001f600", "***", "\u0645\u0631\u062d\u0628\u0627", "- - -")
 PARTLY = "Hello \U0001f600 there. This is \u4f60\u597d again."
@@ -70,10 +70,7 @@ def samples_of(data: bytes, rate: int) -> tuple[np.ndarray, int]:
     """The samples of an answer, from -1 to 1, and their rate."""
     if rate:
         return np.frombuffer(data, "<i2") / 32768, rate
-    with av.open(io.BytesIO(data)) as container:
-        resampler = av.AudioResampler("flt", "mono")
-        frames = [made for frame in container.decode(audio=0) for made in resampler.resample(frame)]
-        return np.concatenate([frame.to_ndarray().reshape(-1) for frame in frames]), container.streams.audio[0].rate
+    return read_sound_file(data)
 
 
 def is_short_silence(samples: np.ndarray, rate: int) -> bool:
