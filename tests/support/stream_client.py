@@ -115,3 +115,11 @@ async def open_stream(url: str, **options: Any) -> AsyncIterator[StreamClient]:
     options.setdefault("subprotocols", [SUBPROTOCOL])
     async with connect(url, compression=None, proxy=None, max_size=None, **options) as socket:
         yield StreamClient(socket)
+
+
+async def native_pcm(url: str, text: str, audio: dict[str, Any], **params: Any) -> bytes:
+    """The samples of a text, by a connection of its own."""
+    async with open_stream(url) as stream:
+        await stream.speak("n", text, audio=audio, params=params)
+        await stream.until_terminal("n")
+        return stream.contexts["n"].audio

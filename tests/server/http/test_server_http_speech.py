@@ -16,7 +16,7 @@ import pytest
 from fastapi import FastAPI, Request
 from gateway_harness import GatewayHarness
 from starlette.routing import Route
-from stream_client import open_stream
+from stream_client import native_pcm
 
 from realtime_tts.audio.filters import StreamResampler
 from realtime_tts.audio.stream_format import StreamFormat
@@ -113,25 +113,14 @@ def test_estimated_word_starts_follow_the_speed(make_gateway: MakeGateway) -> No
 # ---- what is heard -----------------------------------------------------------------------------------------------
 
 
-async def native_pcm(gateway: GatewayHarness, text: str, rate_hz: int, seed: int) -> bytes:
-    async with open_stream(gateway.ws_url) as stream:
-        await stream.send(
-            "session.start",
-            audio={"codec": "pcm_s16le", "sample_rate": rate_hz},
-            params={"seed": seed, "mode": "clause"},
-        )
-        await stream.speak("c", text)
-        await stream.until_terminal("c")
-        return stream.contexts["c"].audio
-
-
 @pytest.mark.parametrize("rate_hz", [16_000, 24_000])
 def test_the_samples_are_those_of_the_native_protocol(steady: GatewayHarness, rate_hz: int) -> None:
     gateway = steady
     gateway.call(lambda: mount_lines(gateway.app, StreamFormat("raw", "pcm_s16le", rate_hz), seed=3))
     with client_of(gateway) as client:
         data, _, last = lines_of(client.post("/lines", content=TEXT))
-    native = asyncio.run(native_pcm(gateway, TEXT, rate_hz, seed=3))
+    audio = {"codec": "pcm_s16le", "sample_rate": rate_hz}
+    native = asyncio.run(native_pcm(gateway.ws_url, TEXT, audio, seed=3, mode="clause"))
     assert len(native) >= len(data) > rate_hz
     assert native[: len(data)] == data
     assert last["ms"] == pytest.approx(1000 * len(data) / 2 / rate_hz)

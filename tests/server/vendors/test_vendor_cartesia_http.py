@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 from gateway_harness import GatewayHarness
-from stream_client import open_stream
+from stream_client import native_pcm
 
 from realtime_tts.server.admission.auth import create_key
 from tests.support.sound_files import read_sound_file
@@ -41,13 +41,6 @@ def events_of(answer: httpx.Response) -> list[dict[str, Any]]:
     return events
 
 
-async def native_pcm(gateway: GatewayHarness, codec: str, rate: int) -> bytes:
-    async with open_stream(gateway.ws_url) as stream:
-        await stream.speak("n", TEXT, audio={"codec": codec, "sample_rate": rate, "frame_ms": 40})
-        await stream.until_terminal("n", 15)
-        return stream.contexts["n"].audio
-
-
 @pytest.mark.parametrize(
     ("encoding", "codec", "rate"),
     [("pcm_s16le", "pcm_s16le", 24_000), ("pcm_f32le", "pcm_f32le", 44_100), ("pcm_mulaw", "mulaw", 8_000)],
@@ -58,7 +51,7 @@ async def test_bytes_are_the_native_protocols_samples(
     with asking(clauses) as client:
         wanted = {"container": "raw", "encoding": encoding, "sample_rate": rate}
         answer = client.post("/tts/bytes", json=body(output_format=wanted))
-    native = await native_pcm(clauses, codec, rate)
+    native = await native_pcm(clauses.ws_url, TEXT, {"codec": codec, "sample_rate": rate, "frame_ms": 40})
     assert answer.status_code == 200
     assert native.startswith(answer.content)  # there the last packet is filled up
     assert 0 <= len(native) - len(answer.content) < len(native) // 20

@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 from gateway_harness import GatewayHarness
-from stream_client import open_stream
+from stream_client import native_pcm
 
 from realtime_tts.server.admission.auth import create_key
 from realtime_tts.speech.recordings import VoiceRecordings
@@ -31,10 +31,7 @@ async def test_samples_are_those_of_the_native_protocol(
     clauses: GatewayHarness, encoding: str, codec: str, rate: int
 ) -> None:
     answer = speak(clauses, encoding=encoding, sample_rate=str(rate), container="none")
-    async with open_stream(clauses.ws_url) as stream:
-        await stream.speak("n", TEXT, audio={"codec": codec, "sample_rate": rate, "frame_ms": 40})
-        await stream.until_terminal("n", 15)
-    native = stream.contexts["n"].audio
+    native = await native_pcm(clauses.ws_url, TEXT, {"codec": codec, "sample_rate": rate, "frame_ms": 40})
     assert native.startswith(answer.content)  # there the last packet is filled up
     assert 0 <= len(native) - len(answer.content) < len(native) // 20
 

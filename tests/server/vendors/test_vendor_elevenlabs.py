@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gateway_harness import GatewayHarness
-from stream_client import open_stream
+from stream_client import native_pcm
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -78,16 +78,6 @@ async def spoken(url: str, text: str = TEXT) -> Client:
     return found
 
 
-async def native_pcm(gateway: GatewayHarness, rate: int, codec: str = "pcm_s16le", text: str = TEXT) -> bytes:
-    async with open_stream(gateway.ws_url) as stream:
-        audio = {"codec": codec, "sample_rate": rate, "frame_ms": 40}
-        await stream.send("text", context_id="n", text=text, audio=audio, params={"seed": 7})
-        await stream.send("flush", context_id="n")
-        await stream.send("end", context_id="n")
-        await stream.until_terminal("n", 15)
-        return stream.contexts["n"].audio
-
-
 @pytest.fixture(scope="module")
 def clauses() -> Iterator[GatewayHarness]:
     """Live speech depends on when its text comes; by clauses a seed gives the same samples again."""
@@ -109,7 +99,8 @@ async def test_samples_are_those_of_the_native_protocol(
     clauses: GatewayHarness, name: str, rate: int, codec: str
 ) -> None:
     found = await spoken(address(clauses, output_format=name, seed="7"))
-    assert found.audio == await native_pcm(clauses, rate, codec)
+    audio = {"codec": codec, "sample_rate": rate, "frame_ms": 40}
+    assert found.audio == await native_pcm(clauses.ws_url, TEXT, audio, seed=7)
     assert found.text == TEXT
 
 
@@ -120,7 +111,8 @@ async def test_files_sound_like_the_native_protocol(clauses: GatewayHarness, nam
     found = await spoken(address(clauses, output_format=name, seed="7"), SUNG)
     heard, found_rate = read_sound_file(found.audio)
     assert found_rate == rate
-    expected = np.frombuffer(await native_pcm(clauses, rate, text=SUNG), "<i2") / 32_768
+    audio = {"codec": "pcm_s16le", "sample_rate": rate, "frame_ms": 40}
+    expected = np.frombuffer(await native_pcm(clauses.ws_url, SUNG, audio, seed=7), "<i2") / 32_768
     # MP3 in a stream cannot say that it begins with its encoder's delay and ends at a frame's end.
     assert 0 <= len(heard) - len(expected) <= (3 * 1152 if "mp3" in name else 0)
     span = heard[: rate // 2 + len(heard) - len(expected)]

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from gateway_harness import GatewayHarness
-from stream_client import open_stream
+from stream_client import native_pcm
 
 from realtime_tts.server.admission.auth import create_key
 
@@ -28,20 +28,12 @@ def get(gateway: GatewayHarness, path: str, headers: dict[str, str] | None = Non
     return httpx.get(gateway.url + path, headers=THEIRS if headers is None else headers)
 
 
-async def native_pcm(gateway: GatewayHarness) -> bytes:
-    async with open_stream(gateway.ws_url) as stream:
-        audio, params = {"codec": "pcm_s16le", "sample_rate": 16_000}, {"seed": 7, "mode": "clause"}
-        await stream.send("text", context_id="n", text=TEXT, audio=audio, params=params)
-        await stream.send("end", context_id="n")
-        await stream.until_terminal("n", 15)
-        return stream.contexts["n"].audio
-
-
 async def test_every_address_gives_the_samples_of_the_native_protocol(
     make_gateway: Callable[..., GatewayHarness],
 ) -> None:
     gateway = make_gateway(worker={"patch_delay_s": 0.002, "text_lag_ms": 80.0, "chars_per_patch": 2.5})
-    expected = await native_pcm(gateway)
+    audio = {"codec": "pcm_s16le", "sample_rate": 16_000}
+    expected = await native_pcm(gateway.ws_url, TEXT, audio, seed=7, mode="clause")
     for endpoint in ("", "/stream"):
         answer = post(gateway, endpoint)
         assert (answer.status_code, answer.headers["content-type"]) == (200, "audio/pcm")
