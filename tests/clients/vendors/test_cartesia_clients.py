@@ -1,21 +1,13 @@
-"""Clients made for Cartesia, unmodified: its Python package, LiveKit's plugin and Pipecat's service."""
+"""Cartesia's Python package, unmodified."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
-import livekit_turns
-import pipecat_turns
 import pytest
 from cartesia import APIStatusError as APIStatusErrorOfCartesia
 from cartesia import AsyncCartesia, Cartesia
-from livekit.agents import APIStatusError
-from livekit.plugins import cartesia
-from pipecat.frames.frames import InterruptionFrame
-from pipecat.services.cartesia.tts import CartesiaHttpTTSService, CartesiaTTSService
-from pipecat.services.tts_service import TextAggregationMode
 from vendor_gateways import API_KEY, gateway_figure, until_working
 from websockets.exceptions import InvalidStatus
 
@@ -37,12 +29,6 @@ def sdk(url: str, key: str = "any") -> AsyncCartesia:
     return AsyncCartesia(api_key=key, base_url=url, websocket_base_url=url.replace("http", "ws", 1))
 
 
-def service(url: str, key: str = "any", **options: Any) -> CartesiaTTSService:
-    address = url.replace("http", "ws", 1) + "/tts/websocket"
-    settings = CartesiaTTSService.Settings(voice="6ccbfb76-1fc6-48f7-b71d-91ac6298247b")
-    return CartesiaTTSService(api_key=key, url=address, settings=settings, **options)
-
-
 async def receive(context: Any) -> tuple[bytes, list[str]]:
     """A context's audio and words, up to its end."""
     pcm, words = b"", []
@@ -53,9 +39,6 @@ async def receive(context: Any) -> tuple[bytes, list[str]]:
         elif event.type == "timestamps":
             words += event.word_timestamps.words
     return pcm, words
-
-
-# ---- the Python package -------------------------------------------------------------------------------------------
 
 
 async def test_sdk_speaks_deltas_and_the_next_turn_on_the_same_socket(fake_gateway: str) -> None:
@@ -193,131 +176,3 @@ async def test_sdk_over_http_with_a_wrong_key_or_too_many_others(keyed_gateway: 
             with pytest.raises(APIStatusErrorOfCartesia) as refused:
                 await client.tts.generate(**REQUEST, transcript=TEXT)
             assert refused.value.status_code == status
-
-
-# ---- LiveKit ------------------------------------------------------------------------------------------------------
-
-
-async def test_livekit_speaks_deltas_with_words_and_the_next_turn_on_the_same_socket(fake_gateway: str) -> None:
-    sessions = gateway_figure(fake_gateway, "sessions_opened_total")
-    async with livekit_turns.plugin(cartesia.TTS, base_url=fake_gateway, api_key="any") as tts:
-        for _ in range(2):
-            heard = await livekit_turns.speak(tts, TOKENS, livekit_turns.TOKEN_EVERY_S)
-            assert heard.seconds >= LAST_S
-            assert "".join(heard.words).split() == WORDS
-    assert gateway_figure(fake_gateway, "sessions_opened_total") == sessions + 1
-
-
-@pytest.mark.parametrize("ended", [False, True])
-async def test_livekit_interrupts_with_the_next_turn(fake_gateway: str, ended: bool) -> None:
-    """It sends no cancel, and closes the socket when it wants another one."""
-    async with livekit_turns.plugin(cartesia.TTS, base_url=fake_gateway, api_key="any") as tts:
-        async with livekit_turns.interrupted(tts, LONG, ended):
-            await until_working(fake_gateway, True)
-        assert (await livekit_turns.speak(tts, ["Next."])).seconds > 0
-        await until_working(fake_gateway, False)
-
-
-async def test_livekit_turns_overlap(fake_gateway: str) -> None:
-    async with livekit_turns.plugin(cartesia.TTS, base_url=fake_gateway, api_key="any") as tts:
-        heard = await asyncio.gather(*(livekit_turns.speak(tts, TOKENS) for _ in range(2)))
-    assert ["".join(turn.words).split() for turn in heard] == [WORDS] * 2
-
-
-async def test_livekit_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway: str) -> None:
-    for url, status in ((keyed_gateway, 401), (full_gateway, 503)):
-        async with livekit_turns.plugin(cartesia.TTS, base_url=url, api_key="wrong") as tts:
-            with pytest.raises(APIStatusError) as refused:
-                await livekit_turns.speak(tts, TOKENS)
-            assert refused.value.status_code == status
-
-
-async def test_livekit_without_streaming(fake_gateway: str, keyed_gateway: str) -> None:
-    async with livekit_turns.plugin(cartesia.TTS, base_url=fake_gateway, api_key="any") as tts:
-        assert (await livekit_turns.whole(tts, TEXT)).seconds >= LAST_S
-    async with livekit_turns.plugin(cartesia.TTS, base_url=keyed_gateway, api_key="wrong") as tts:
-        with pytest.raises(APIStatusError) as refused:
-            await livekit_turns.whole(tts, TEXT)
-        assert refused.value.status_code == 401
-
-
-# ---- Pipecat ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=[TextAggregationMode.SENTENCE, TextAggregationMode.TOKEN], ids=["sentences", "tokens"])
-def aggregation(request: pytest.FixtureRequest) -> Iterator[TextAggregationMode]:
-    return request.param
-
-
-async def test_pipecat_speaks_deltas_with_words_and_the_next_turn_on_the_same_socket(
-    fake_gateway: str, aggregation: TextAggregationMode
-) -> None:
-    sessions = gateway_figure(fake_gateway, "sessions_opened_total")
-    async with pipecat_turns.talking(service(fake_gateway, text_aggregation_mode=aggregation)) as talk:
-        for turn in (1, 2):
-            await talk.begin()
-            await talk.write(*TOKENS, every_s=0.01)
-            await talk.end()
-            await talk.until_stopped(turn)
-            assert talk.seconds >= turn * LAST_S
-        assert talk.words == WORDS * 2
-        assert talk.errors == []
-    assert gateway_figure(fake_gateway, "sessions_opened_total") == sessions + 1
-
-
-@pytest.mark.parametrize("ended", [False, True])
-async def test_pipecat_interrupts(fake_gateway: str, ended: bool) -> None:
-    async with pipecat_turns.talking(service(fake_gateway)) as talk:
-        await talk.begin()
-        await talk.write(LONG)
-        if ended:
-            await talk.end()
-        await talk.until_audio()
-        await until_working(fake_gateway, True)
-        await talk.interrupt()
-        await until_working(fake_gateway, False)
-        await talk.until(lambda: talk.of(InterruptionFrame))
-        heard = len(talk.pcm)
-        await talk.begin()
-        await talk.write("Next.")
-        await talk.end()
-        await talk.until(lambda: len(talk.pcm) > heard)
-        assert talk.errors == []
-
-
-async def test_pipecat_turns_follow_each_other_however_fast_they_come(fake_gateway: str) -> None:
-    async with pipecat_turns.talking(service(fake_gateway)) as talk:
-        await talk.say("One of them.")
-        await talk.say("And another.")
-        await talk.until_stopped(2)
-        assert talk.words == ["One", "of", "them.", "And", "another."]
-        assert talk.errors == []
-
-
-async def test_pipecat_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway: str) -> None:
-    for url, status in ((keyed_gateway, "401"), (full_gateway, "503")):
-        async with pipecat_turns.talking(service(url, "wrong")) as talk:
-            await talk.until(lambda: talk.errors)
-            assert status in talk.errors[0].error
-
-
-async def test_pipecat_over_http(fake_gateway: str, keyed_gateway: str, full_gateway: str) -> None:
-    settings = CartesiaHttpTTSService.Settings(voice="katie")
-    made = CartesiaHttpTTSService(api_key="any", base_url=fake_gateway, settings=settings)
-    async with pipecat_turns.talking(made) as talk:
-        for turn in (1, 2):
-            await talk.begin()
-            await talk.write(*TOKENS)
-            await talk.end()
-            await talk.until(lambda: talk.seconds >= turn * LAST_S)  # noqa: B023 - awaited here
-        await talk.say(LONG)
-        await until_working(fake_gateway, True)
-        await talk.interrupt()
-        await until_working(fake_gateway, False)
-        assert talk.errors == []
-    for url, status in ((keyed_gateway, "401"), (full_gateway, "503")):
-        made = CartesiaHttpTTSService(api_key="wrong", base_url=url, settings=settings)
-        async with pipecat_turns.talking(made) as talk:
-            await talk.say(TEXT)
-            await talk.until(lambda: talk.errors)
-            assert f"status {status}" in talk.errors[0].error

@@ -1,4 +1,4 @@
-"""Clients made for Deepgram, unmodified: its Python package, LiveKit's plugin and Pipecat's service."""
+"""Deepgram's Python package, unmodified."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 import httpx
-import livekit_turns
-import pipecat_turns
 import pytest
 from deepgram import AsyncDeepgramClient, DeepgramClient
 from deepgram.core.api_error import ApiError
@@ -25,11 +22,6 @@ from deepgram.speak.v2.types import (
     SpeakV2SpeechInterrupted,
     SpeakV2SpeechMetadata,
 )
-from livekit.agents import APIStatusError
-from livekit.plugins import deepgram
-from pipecat.frames.frames import InterruptionFrame
-from pipecat.services.deepgram.flux.tts import DeepgramFluxTTSService
-from pipecat.services.deepgram.tts import DeepgramHttpTTSService, DeepgramTTSService
 from vendor_gateways import API_KEY, gateway_figure, until_working
 
 TOKENS = ["Hel", "lo ", "there, ", "this is ", "a turn. ", "And one ", "more."]
@@ -58,9 +50,6 @@ async def receive(socket: Any, last: str = "Flushed") -> bytes:
         assert isinstance(message, bytes | SpeakV1Metadata), message
         pcm += message if isinstance(message, bytes) else b""
     return pcm
-
-
-# ---- the Python package -------------------------------------------------------------------------------------------
 
 
 async def test_sdk_speaks_deltas_and_the_next_turn_on_the_same_socket(fake_gateway: str) -> None:
@@ -161,130 +150,6 @@ async def test_sdk_over_http_with_a_wrong_key_or_too_many_others(keyed_gateway: 
             assert refused.value.status_code == status
 
 
-# ---- LiveKit ------------------------------------------------------------------------------------------------------
-
-
-async def test_livekit_speaks_deltas_and_the_next_turn_on_the_same_socket(fake_gateway: str) -> None:
-    sessions = gateway_figure(fake_gateway, "sessions_opened_total")
-    async with livekit_turns.plugin(deepgram.TTS, base_url=fake_gateway + "/v1/speak", api_key="any") as tts:
-        for _ in range(2):
-            heard = await livekit_turns.speak(tts, TOKENS, livekit_turns.TOKEN_EVERY_S)
-            assert heard.seconds >= LAST_S
-    assert gateway_figure(fake_gateway, "sessions_opened_total") == sessions + 1
-
-
-@pytest.mark.parametrize("ended", [False, True])
-async def test_livekit_interrupts_with_the_next_turn(fake_gateway: str, ended: bool) -> None:
-    """It sends no `Clear`, and closes the socket when it wants another one."""
-    async with livekit_turns.plugin(deepgram.TTS, base_url=fake_gateway + "/v1/speak", api_key="any") as tts:
-        async with livekit_turns.interrupted(tts, LONG, ended):
-            await until_working(fake_gateway, True)
-        assert 0 < (await livekit_turns.speak(tts, ["Next."])).seconds < 0.7
-        await until_working(fake_gateway, False)
-
-
-async def test_livekit_turns_overlap(fake_gateway: str) -> None:
-    async with livekit_turns.plugin(deepgram.TTS, base_url=fake_gateway + "/v1/speak", api_key="any") as tts:
-        heard = await asyncio.gather(*(livekit_turns.speak(tts, TOKENS) for _ in range(2)))
-    assert min(turn.seconds for turn in heard) >= LAST_S
-
-
-async def test_livekit_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway: str) -> None:
-    for url, status in ((keyed_gateway, 401), (full_gateway, 503)):
-        async with livekit_turns.plugin(deepgram.TTS, base_url=url + "/v1/speak", api_key="wrong") as tts:
-            with pytest.raises(APIStatusError) as refused:
-                await livekit_turns.speak(tts, TOKENS)
-            assert refused.value.status_code == status
-
-
-async def test_livekit_without_streaming(fake_gateway: str, keyed_gateway: str) -> None:
-    async with livekit_turns.plugin(deepgram.TTS, base_url=fake_gateway + "/v1/speak", api_key="any") as tts:
-        assert (await livekit_turns.whole(tts, TEXT)).seconds >= LAST_S
-    async with livekit_turns.plugin(deepgram.TTS, base_url=keyed_gateway + "/v1/speak", api_key="wrong") as tts:
-        with pytest.raises(APIStatusError) as refused:
-            await livekit_turns.whole(tts, TEXT)
-        assert refused.value.status_code == 401
-
-
-# ---- Pipecat ------------------------------------------------------------------------------------------------------
-
-
-def service(url: str, key: str = "any") -> DeepgramTTSService:
-    return DeepgramTTSService(api_key=key, base_url=url.replace("http", "ws", 1))
-
-
-async def test_pipecat_speaks_deltas_and_the_next_turn_on_the_same_socket(fake_gateway: str) -> None:
-    sessions = gateway_figure(fake_gateway, "sessions_opened_total")
-    async with pipecat_turns.talking(service(fake_gateway)) as talk:
-        for turn in (1, 2):
-            await talk.begin()
-            await talk.write(*TOKENS, every_s=0.01)
-            await talk.end()
-            await talk.until_stopped(turn)
-            assert talk.seconds >= turn * LAST_S
-        assert " ".join(talk.words).split() == TEXT.split() * 2
-        assert talk.errors == []
-    assert gateway_figure(fake_gateway, "sessions_opened_total") == sessions + 1
-
-
-@pytest.mark.parametrize("ended", [False, True])
-async def test_pipecat_interrupts(fake_gateway: str, ended: bool) -> None:
-    async with pipecat_turns.talking(service(fake_gateway)) as talk:
-        await talk.begin()
-        await talk.write(LONG)
-        if ended:
-            await talk.end()
-        await talk.until_audio()
-        await until_working(fake_gateway, True)
-        await talk.interrupt()
-        await until_working(fake_gateway, False)
-        await talk.until(lambda: talk.of(InterruptionFrame))
-        heard = len(talk.pcm)
-        await talk.begin()
-        await talk.write("Next.")
-        await talk.end()
-        await talk.until_stopped()
-        assert 0 < len(talk.pcm) - heard < 0.7 * BYTES_PER_S
-        assert talk.errors == []
-
-
-async def test_pipecat_turns_follow_each_other_however_fast_they_come(fake_gateway: str) -> None:
-    async with pipecat_turns.talking(service(fake_gateway)) as talk:
-        await talk.say("One of them.")
-        await talk.say("And another.")
-        await talk.until_stopped(2)
-        assert talk.errors == []
-
-
-async def test_pipecat_is_told_why_it_is_refused(keyed_gateway: str, full_gateway: str) -> None:
-    for url, why in ((keyed_gateway, "HTTP 401): this API key"), (full_gateway, "HTTP 503): all sessions")):
-        async with pipecat_turns.talking(service(url, "wrong")) as talk:
-            await talk.until(lambda: talk.errors)
-            assert why in talk.errors[0].error
-
-
-async def test_pipecat_over_http(fake_gateway: str, keyed_gateway: str, full_gateway: str) -> None:
-    async with aiohttp.ClientSession() as session:
-        made = DeepgramHttpTTSService(api_key="any", base_url=fake_gateway, aiohttp_session=session)
-        async with pipecat_turns.talking(made) as talk:
-            for turn in (1, 2):
-                await talk.begin()
-                await talk.write(*TOKENS)
-                await talk.end()
-                await talk.until(lambda: talk.seconds >= turn * LAST_S)  # noqa: B023 - awaited here
-            await talk.say(LONG)
-            await until_working(fake_gateway, True)
-            await talk.interrupt()
-            await until_working(fake_gateway, False)
-            assert talk.errors == []
-        for url, status in ((keyed_gateway, "401"), (full_gateway, "503")):
-            made = DeepgramHttpTTSService(api_key="wrong", base_url=url, aiohttp_session=session)
-            async with pipecat_turns.talking(made) as talk:
-                await talk.say(TEXT)
-                await talk.until(lambda: talk.errors)
-                assert f"HTTP {status}" in talk.errors[0].error
-
-
 # ---- Flux, the second WebSocket -----------------------------------------------------------------------------------
 
 
@@ -321,45 +186,3 @@ async def test_flux_sdk_speaks_is_interrupted_and_goes_on(fake_gateway: str) -> 
         await socket.send_close()
         assert 0 < len((await receive_turn(socket))[0]) < 0.7 * BYTES_PER_S
         assert (await asyncio.wait_for(socket.recv(), 60)).type == "SessionMetadata"
-
-
-@pytest.mark.parametrize("ended", [False, True])
-async def test_flux_of_livekit(fake_gateway: str, keyed_gateway: str, ended: bool) -> None:
-    async with livekit_turns.plugin(deepgram.TTSv2, base_url=fake_gateway + "/v2/speak", api_key="any") as tts:
-        assert (await livekit_turns.speak(tts, TOKENS, livekit_turns.TOKEN_EVERY_S)).seconds >= LAST_S
-        assert (await livekit_turns.whole(tts, TEXT)).seconds >= LAST_S
-        async with livekit_turns.interrupted(tts, LONG, ended):
-            await until_working(fake_gateway, True)
-        assert 0 < (await livekit_turns.speak(tts, ["Next."])).seconds < 0.7
-        await until_working(fake_gateway, False)
-    async with livekit_turns.plugin(deepgram.TTSv2, base_url=keyed_gateway + "/v2/speak", api_key="wrong") as tts:
-        with pytest.raises(APIStatusError) as refused:
-            await livekit_turns.speak(tts, TOKENS)
-    assert refused.value.status_code == 401
-
-
-@pytest.mark.parametrize("ended", [False, True])
-async def test_flux_of_pipecat(fake_gateway: str, ended: bool) -> None:
-    address = fake_gateway.replace("http", "ws", 1) + "/v2/speak"
-    settings = DeepgramFluxTTSService.Settings(voice="flux-haley-en")
-    async with pipecat_turns.talking(DeepgramFluxTTSService(api_key="any", url=address, settings=settings)) as talk:
-        await talk.begin()
-        await talk.write(LONG)
-        if ended:
-            await talk.end()
-        await talk.until_audio()
-        await until_working(fake_gateway, True)
-        await talk.interrupt()
-        await until_working(fake_gateway, False)
-        await talk.until(lambda: talk.of(InterruptionFrame))
-        heard = len(talk.pcm)
-        await talk.begin()
-        await talk.write("Next.")
-        await talk.end()
-        await talk.until_stopped()
-        assert 0 < len(talk.pcm) - heard < 0.7 * BYTES_PER_S
-        await talk.begin()
-        await talk.write(*TOKENS, every_s=0.01)
-        await talk.end()
-        await talk.until(lambda: len(talk.pcm) - heard >= LAST_S * BYTES_PER_S)
-        assert talk.errors == []

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import av
 import httpx
 import livekit_turns
@@ -23,15 +22,13 @@ import pipecat_turns
 import pytest
 from elevenlabs.client import AsyncElevenLabs, ElevenLabs
 from elevenlabs.core.api_error import ApiError
-from livekit.agents import APIStatusError
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.plugins import elevenlabs
 from needed_programs import needed_program
-from pipecat.frames.frames import InterruptionFrame, TTSTextFrame
-from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService, ElevenLabsTTSService
-from pipecat.services.tts_service import TextAggregationMode
+from pipecat.frames.frames import TTSTextFrame
 from tls_proxy import make_certificate, tls_proxy
-from vendor_gateways import API_KEY, gateway_figure, run_node, until_working
+from vendor_gateways import API_KEY, run_node, until_working
+from vendor_services import talking
 from websockets.exceptions import InvalidStatus
 
 HERE = Path(__file__).parent
@@ -45,28 +42,11 @@ LAST_S = 2.5  # the fake voice speaks TEXT at least so long
 STALL_S = 12.0
 
 
-# ---- LiveKit ---------------------------------------------------------------------------------------------------------
+# ---- LiveKit and Pipecat ---------------------------------------------------------------------------------------------
 
 
-def livekit_plugin(url: str, key: str = "any", **options):
-    return livekit_turns.plugin(elevenlabs.TTS, base_url=f"{url}/v1", api_key=key, voice_id=VOICE, **options)
-
-
-MODES = [{}, {"auto_mode": False}, {"encoding": "pcm_24000"}, {"encoding": "opus_48000_64"}]
-
-
-@pytest.mark.parametrize("options", MODES, ids=["default", "words", "pcm", "opus"])
-async def test_livekit_speaks_deltas_with_words_and_the_next_turn_on_the_same_socket(
-    fake_gateway: str, options: dict[str, object]
-) -> None:
-    """By default in MP3."""
-    sessions = gateway_figure(fake_gateway, "sessions_opened_total")
-    async with livekit_plugin(fake_gateway, **options) as tts:
-        for _ in range(2):
-            heard = await livekit_turns.speak(tts, TOKENS, livekit_turns.TOKEN_EVERY_S)
-            assert heard.seconds >= LAST_S
-            assert "".join(heard.words).split() == WORDS
-    assert gateway_figure(fake_gateway, "sessions_opened_total") == sessions + 1
+def livekit_plugin(url: str):
+    return livekit_turns.plugin(elevenlabs.TTS, base_url=f"{url}/v1", api_key="any", voice_id=VOICE)
 
 
 def assert_as_spoken(begin_s: list[float]) -> None:
@@ -87,7 +67,7 @@ async def test_livekit_and_pipecat_tell_words_when_they_are_spoken(fake_gateway:
         heard = await livekit_turns.speak(tts, TOKENS)
     pieces = [piece for event in heard.events for piece in event.frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, [])]
     assert_as_spoken([piece.start_time for piece in pieces])
-    async with pipecat_turns.talking(pipecat_service(fake_gateway)) as talk:
+    async with talking("elevenlabs", fake_gateway) as talk:
         await talk.begin()
         await talk.write(*TOKENS)
         await talk.end()
@@ -107,22 +87,6 @@ async def test_livekit_interrupts(fake_gateway: str, ended: bool) -> None:
     await until_working(fake_gateway, False)
 
 
-async def test_livekit_turns_overlap(fake_gateway: str) -> None:
-    async with livekit_plugin(fake_gateway) as tts:
-        heard = await asyncio.gather(*(livekit_turns.speak(tts, TOKENS) for _ in range(6)))
-    assert ["".join(turn.words).split() for turn in heard] == [WORDS] * 6
-
-
-async def test_livekit_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway: str) -> None:
-    for url, status in ((keyed_gateway, 401), (full_gateway, 503)):
-        async with livekit_plugin(url, "wrong") as tts:
-            with pytest.raises(APIStatusError) as refused:
-                await livekit_turns.speak(tts, TOKENS)
-            assert refused.value.status_code == status
-    async with livekit_plugin(keyed_gateway, API_KEY) as tts:
-        assert (await livekit_turns.speak(tts, TOKENS)).seconds >= LAST_S
-
-
 async def test_livekit_hears_the_starter_voice(starter_gateway: str) -> None:
     async with livekit_plugin(starter_gateway) as tts:
         heard = await livekit_turns.speak(tts, ["The quick ", "brown fox ", "jumps over ", "the lazy ", "dog."], 0.01)
@@ -133,77 +97,9 @@ async def test_livekit_hears_the_starter_voice(starter_gateway: str) -> None:
     assert words == ["The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog."]
 
 
-async def test_livekit_speaks_whole_texts(fake_gateway: str) -> None:
+async def test_livekit_lists_voices(fake_gateway: str) -> None:
     async with livekit_plugin(fake_gateway) as tts:
-        first = await livekit_turns.whole(tts, TEXT)
-        both = await asyncio.gather(*(livekit_turns.whole(tts, TEXT) for _ in range(2)))
         assert {voice.id for voice in await tts.list_voices()} == {"slt", "rms"}
-    assert [heard.seconds >= LAST_S for heard in (first, *both)] == [True] * 3
-
-
-async def test_livekit_whole_texts_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway: str) -> None:
-    for url, status in ((keyed_gateway, 401), (full_gateway, 503)):
-        async with livekit_plugin(url, "wrong") as tts:
-            with pytest.raises(APIStatusError) as refused:
-                await livekit_turns.whole(tts, TEXT)
-            assert refused.value.status_code == status
-
-
-# ---- Pipecat ---------------------------------------------------------------------------------------------------------
-
-
-def pipecat_service(url: str, key: str = "any", **options) -> ElevenLabsTTSService:
-    settings = ElevenLabsTTSService.Settings(voice=VOICE, stability=0.5, similarity_boost=0.7)
-    return ElevenLabsTTSService(api_key=key, url=url.replace("http", "ws", 1), settings=settings, **options)
-
-
-@pytest.fixture(params=[TextAggregationMode.SENTENCE, TextAggregationMode.TOKEN], ids=["sentences", "tokens"])
-def aggregation(request: pytest.FixtureRequest) -> Iterator[TextAggregationMode]:
-    return request.param
-
-
-async def test_pipecat_speaks_deltas_with_words_and_the_next_turn_on_the_same_socket(
-    fake_gateway: str, aggregation: TextAggregationMode
-) -> None:
-    sessions = gateway_figure(fake_gateway, "sessions_opened_total")
-    async with pipecat_turns.talking(pipecat_service(fake_gateway, text_aggregation_mode=aggregation)) as talk:
-        for turn in (1, 2):
-            await talk.begin()
-            await talk.write(*TOKENS, every_s=0.01)
-            await talk.end()
-            await talk.until_stopped(turn)
-            assert talk.seconds >= turn * LAST_S
-        assert talk.words == WORDS * 2
-        assert talk.errors == []
-    assert gateway_figure(fake_gateway, "sessions_opened_total") == sessions + 1
-
-
-@pytest.mark.parametrize("ended", [False, True])
-async def test_pipecat_interrupts(fake_gateway: str, ended: bool) -> None:
-    async with pipecat_turns.talking(pipecat_service(fake_gateway)) as talk:
-        await talk.begin()
-        await talk.write(LONG)
-        if ended:
-            await talk.end()
-        await talk.until_audio()
-        await talk.interrupt()
-        await until_working(fake_gateway, False)
-        await talk.until(lambda: talk.of(InterruptionFrame))
-        heard = len(talk.pcm)
-        await talk.begin()
-        await talk.write("Next.")
-        await talk.end()
-        await talk.until(lambda: len(talk.pcm) > heard)
-        assert talk.errors == []
-
-
-async def test_pipecat_turns_follow_each_other_however_fast_they_come(fake_gateway: str) -> None:
-    async with pipecat_turns.talking(pipecat_service(fake_gateway)) as talk:
-        await talk.say("One of them.")
-        await talk.say("And another.")
-        await talk.until_stopped(2)
-        assert talk.words == ["One", "of", "them.", "And", "another."]
-        assert talk.errors == []
 
 
 async def test_text_that_stalls_is_waited_for(fake_gateway: str, secure: Secure) -> None:
@@ -236,65 +132,11 @@ async def test_text_that_stalls_is_waited_for(fake_gateway: str, secure: Secure)
         heard, num_bytes, *_ = await asyncio.gather(
             livekit_turns.stall(tts, before, after, STALL_S),
             asyncio.to_thread(package),
-            pipecat(pipecat_turns.talking(pipecat_service(fake_gateway))),
-            pipecat(pipecat_over_http(fake_gateway)),
+            pipecat(talking("elevenlabs", fake_gateway)),
+            pipecat(talking("elevenlabs over http", fake_gateway)),
         )
     assert num_bytes >= LAST_S * 32_000
     assert "".join(heard.words).split() == expected
-
-
-async def test_pipecat_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway: str) -> None:
-    for url, status in ((keyed_gateway, "401"), (full_gateway, "503")):
-        async with pipecat_turns.talking(pipecat_service(url, "wrong")) as talk:
-            await talk.until(lambda: talk.errors)
-            assert status in talk.errors[0].error
-
-
-@contextlib.asynccontextmanager
-async def pipecat_over_http(url: str, key: str = "any") -> AsyncIterator[pipecat_turns.Talk]:
-    async with aiohttp.ClientSession() as session:
-        settings = ElevenLabsHttpTTSService.Settings(voice=VOICE, stability=0.5)
-        service = ElevenLabsHttpTTSService(api_key=key, base_url=url, aiohttp_session=session, settings=settings)
-        async with pipecat_turns.talking(service) as talk:
-            yield talk
-
-
-async def test_pipecat_over_http_speaks_turn_after_turn_with_words(fake_gateway: str) -> None:
-    async with pipecat_over_http(fake_gateway) as talk:
-        for turn in (1, 2):
-            await talk.begin()
-            await talk.write(*TOKENS, every_s=0.01)
-            await talk.end()
-            await talk.until(lambda: len(talk.words) == turn * len(WORDS))  # noqa: B023 - awaited here
-            await talk.until(lambda: talk.seconds >= turn * LAST_S)  # noqa: B023 - awaited here
-        assert talk.words == WORDS * 2
-        assert talk.errors == []
-
-
-@pytest.mark.parametrize("ended", [False, True])
-async def test_pipecat_over_http_interrupts(fake_gateway: str, ended: bool) -> None:
-    async with pipecat_over_http(fake_gateway) as talk:
-        await talk.begin()
-        await talk.write(ENDLESS, "And more. ")
-        if ended:
-            await talk.end()
-        await talk.until_audio()
-        await until_working(fake_gateway, True)
-        await talk.interrupt()
-        await until_working(fake_gateway, False)
-        await talk.until(lambda: talk.of(InterruptionFrame))
-        heard = len(talk.pcm)
-        await talk.say("Next.")
-        await talk.until(lambda: len(talk.pcm) > heard)
-        assert talk.errors == []
-
-
-async def test_pipecat_over_http_is_told_what_is_wrong(keyed_gateway: str, full_gateway: str) -> None:
-    for url, status in ((keyed_gateway, "invalid_api_key"), (full_gateway, "system_busy")):
-        async with pipecat_over_http(url, "wrong") as talk:
-            await talk.say("Hello.")
-            await talk.until(lambda: talk.errors)
-            assert status in talk.errors[0].error
 
 
 # ---- the Python package: whole texts ---------------------------------------------------------------------------------

@@ -16,14 +16,13 @@ from typing import Any
 import av
 import livekit_turns
 import numpy as np
-import pipecat_turns
 import pytest
 from livekit.agents import APIStatusError, tts
 from livekit.plugins import openai as livekit_openai
 from openai import APIStatusError as StatusError
 from openai import AsyncOpenAI, AuthenticationError, InternalServerError, NotFoundError, OpenAI
-from pipecat.services.openai.tts import OpenAITTSService
 from vendor_gateways import API_KEY, gateway_figure, run_node, running_gateway, until_working
+from vendor_services import talking
 
 HERE = Path(__file__).parent
 TOKENS = ["Hel", "lo there, ", "this is a ", "turn of some ", "length. ", "And here is one ", "more sentence."]
@@ -219,7 +218,7 @@ def test_js_with_a_wrong_key_or_too_many_others(keyed_gateway: str, full_gateway
     assert (full["status"], full["code"], full["type"]) == (503, "overloaded", "server_error")
 
 
-# ---- LiveKit ------------------------------------------------------------------------------------------------------
+# ---- LiveKit and Pipecat ------------------------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
@@ -275,7 +274,7 @@ async def test_livekit_and_pipecat_bear_a_stall(fake_gateway: str) -> None:
             assert heard.seconds >= 1.8
 
     async def pipecat() -> None:
-        async with talking(fake_gateway) as talk:
+        async with talking("openai", fake_gateway) as talk:
             await talk.begin()
             await talk.write("Here is a sentence. And a ")
             await asyncio.sleep(STALL_S)
@@ -299,64 +298,3 @@ async def test_livekit_with_a_wrong_key_or_too_many_others(keyed_gateway: str, f
             with pytest.raises(APIStatusError) as refused:
                 await livekit_turns.whole(made, TEXT)
             assert refused.value.status_code == status
-
-
-# ---- Pipecat ------------------------------------------------------------------------------------------------------
-
-
-@contextlib.asynccontextmanager
-async def talking(url: str, key: str = "any") -> AsyncIterator[pipecat_turns.Talk]:
-    service = OpenAITTSService(api_key=key, base_url=f"{url}/v1")
-    try:
-        async with pipecat_turns.talking(service) as talk:
-            yield talk
-    finally:
-        await service._client.close()  # which the service itself leaves open
-
-
-async def test_pipecat_speaks_a_whole_text(fake_gateway: str) -> None:
-    async with talking(fake_gateway) as talk:
-        await talk.say(TEXT)
-        await talk.until_stopped()
-        assert talk.seconds >= LAST_S
-        assert talk.errors == []
-
-
-async def test_pipecat_speaks_deltas_and_the_next_turn(fake_gateway: str) -> None:
-    async with talking(fake_gateway) as talk:
-        for turn in (1, 2):
-            await talk.begin()
-            await talk.write(*TOKENS, every_s=0.01)
-            await talk.end()
-            await talk.until(lambda turn=turn: talk.seconds >= turn * LAST_S)
-        assert talk.errors == []
-
-
-@pytest.mark.parametrize("ended", [False, True])
-async def test_pipecat_interrupts(fake_gateway: str, ended: bool) -> None:
-    async with talking(fake_gateway) as talk:
-        await talk.begin()
-        await talk.write(ENDLESS + LONG)
-        if ended:
-            await talk.end()
-        await talk.until_audio()
-        await until_working(fake_gateway, True)
-        await talk.interrupt()
-        await until_working(fake_gateway, False)
-        assert talk.errors == []
-
-
-async def test_pipecat_turns_follow_each_other_however_fast_they_come(fake_gateway: str) -> None:
-    async with talking(fake_gateway) as talk:
-        await talk.say("One of them.")
-        await talk.say("And another.")
-        await talk.until_stopped(2)
-        assert talk.errors == []
-
-
-async def test_pipecat_is_told_why_it_is_refused(keyed_gateway: str, full_gateway: str) -> None:
-    for url, why in ((keyed_gateway, "this API key is not active"), (full_gateway, "all sessions of this server")):
-        async with talking(url, "wrong") as talk:
-            await talk.say(TEXT)
-            await talk.until(lambda: talk.errors)
-            assert why in talk.errors[0].error

@@ -8,15 +8,12 @@ from __future__ import annotations
 import asyncio
 
 import livekit_turns
-import pipecat_turns
 from cartesia import AsyncCartesia
 from deepgram import AsyncDeepgramClient
 from deepgram.environment import DeepgramClientEnvironment
 from deepgram.speak.v1.types import SpeakV1Text
 from livekit.plugins import cartesia, deepgram
-from pipecat.services.cartesia.tts import CartesiaTTSService
-from pipecat.services.deepgram.tts import DeepgramTTSService
-from pipecat.services.tts_service import TTSService
+from vendor_services import talking
 
 STALL_S = 12.0
 BEFORE, AFTER = "Let me have a look. ", "Here it is."
@@ -28,8 +25,8 @@ async def livekit_seconds(plugin: type, **options: str) -> float:
         return (await livekit_turns.stall(tts, BEFORE, AFTER, STALL_S)).seconds
 
 
-async def pipecat_seconds(service: TTSService) -> float:
-    async with pipecat_turns.talking(service) as talk:
+async def pipecat_seconds(name: str, url: str) -> float:
+    async with talking(name, url) as talk:
         await talk.begin()
         await talk.write(BEFORE)
         await asyncio.sleep(STALL_S)
@@ -74,17 +71,12 @@ async def deepgram_seconds(url: str) -> float:
 
 
 async def test_every_client_waits_for_a_model_that_stalls(fake_gateway: str) -> None:
-    address = fake_gateway.replace("http", "ws", 1)
     seconds = await asyncio.gather(
         cartesia_seconds(fake_gateway),
         livekit_seconds(cartesia.TTS, base_url=fake_gateway),
-        pipecat_seconds(
-            CartesiaTTSService(
-                api_key="any", url=address + "/tts/websocket", settings=CartesiaTTSService.Settings(voice="x")
-            )
-        ),
+        pipecat_seconds("cartesia", fake_gateway),
         deepgram_seconds(fake_gateway),
         livekit_seconds(deepgram.TTS, base_url=fake_gateway + "/v1/speak"),
-        pipecat_seconds(DeepgramTTSService(api_key="any", base_url=address)),
+        pipecat_seconds("deepgram", fake_gateway),
     )
     assert min(seconds) >= BOTH_S
