@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 from collections.abc import Coroutine, Mapping, Sequence
@@ -62,8 +63,10 @@ async def until_silent(watchdog: Watchdog) -> None:
 
 def signal_child(process: Process, number: signal.Signals) -> None:
     """Send a signal; ignore a process that has ended."""
-    with contextlib.suppress(ProcessLookupError):
-        process.send_signal(number)
+    # Before Python 3.13.2 `process.send_signal` reaps a process that has just ended, and its exit status is lost.
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
 
 
 async def end_child(process: Process, number: signal.Signals = signal.SIGKILL, limit_s: float | None = None) -> int:

@@ -23,6 +23,7 @@ from processes import supervisors, worker_pids
 
 from realtime_tts.contract import frames
 from realtime_tts.errors import EngineStartError
+from realtime_tts.workers.child import end_child, start_child
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.supervisor import Supervisor, WorkerSpec
@@ -101,6 +102,14 @@ async def test_a_failed_start_leaves_nothing_and_says_why(monkeypatch: pytest.Mo
     with pytest.raises(EngineStartError, match="Too many open files"):
         await EngineClient([WorkerSpec(name="a"), WorkerSpec(name="b")]).start()
     assert not [name for name in os.listdir(tempfile.gettempdir()) if "realtime-tts" in name and name not in before]
+
+
+async def test_the_exit_status_of_a_process_that_ends_just_before_it_is_killed_is_its_own() -> None:
+    for _ in range(30):
+        process, reader, writer = await start_child((sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 15)"))
+        await reader.read()
+        writer.close()
+        assert await end_child(process) == -signal.SIGTERM
 
 
 async def test_each_start_that_fails_is_logged_with_the_workers_own_reason(
