@@ -68,12 +68,20 @@ class AdapterRegistry:
             return await self._engine.adapters.load(frames.AddAdapter(name, _absolute(directory)))
 
     async def load_all(self, adapters: Mapping[str, str]) -> None:
-        """Load the adapters that the configuration names. Raises ConfigError: one of them cannot be loaded; and as
-        `load`."""
+        """Load the adapters that the configuration names, again after the loss of a worker. For the start of a server.
+
+        Raises:
+            ConfigError: one of them cannot be loaded. EngineStartError, CheckpointError: no worker could be started.
+        """
         name = directory = ""
         try:
             for name, directory in adapters.items():
-                await self.load(name, Path(directory))
+                while True:
+                    try:
+                        await self.load(name, Path(directory))
+                        break
+                    except EngineLost:
+                        await self._engine.until_ready()
         except InvalidRequest as error:
             message = f"the adapter {name!r} cannot be loaded from {_absolute(Path(directory))}: {error.message}"
             raise ConfigError(message, field="adapters") from error

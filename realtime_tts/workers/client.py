@@ -18,7 +18,6 @@ from realtime_tts.contract.watch import until
 from realtime_tts.errors import (
     Draining,
     EngineLost,
-    EngineStartError,
     RealtimeTTSError,
     SlowConsumer,
     VoiceNotFound,
@@ -54,12 +53,13 @@ class EngineClient:
         self._openings: Sequence[frames.Opening] = ()  # as the voices
         self._context_workers: dict[str, WorkerView | None] = {}  # None: it was lost
         self._draft_workers: dict[str, WorkerView] = {}  # of contexts that have a draft and no request yet
-        self._lost_by: RealtimeTTSError | None = None  # why the last worker that ended could not be started
+        self._start_error: RealtimeTTSError | None = None  # why no worker is waited for any more
         self._is_closing = False
         self._is_loading = False  # until the first worker after the model was unloaded has the adapters
         self.keeper: Workers = WorkerPool(workers) if isinstance(workers, Sequence) else workers
         self.keeper.on_ready = self._link
         self.keeper.on_lost = self._worker_ended
+        self.keeper.on_start_failed = self._start_failed
         self.keeper.on_failed = self.worker_failed
         self.workers = [WorkerView(name) for name in self.keeper.names]
         self.adapters = AdapterLoads(self.workers)
@@ -71,16 +71,28 @@ class EngineClient:
         """Start every worker; return when the first is ready.
 
         Raises:
-            EngineStartError, CheckpointError: every worker ended before it was ready.
+            EngineStartError, CheckpointError: no worker could be started.
         """
         await self.keeper.start()
         try:
-            await until(lambda: self.ready is not None or all(worker.was_lost for worker in self.workers))
-            if self.ready is None:
-                raise self._lost_by or EngineStartError("no engine worker became ready; see its log")
+            await self.until_ready()
         except BaseException:
             await self.close()
             raise
+
+    async def until_ready(self) -> None:
+        """Return when a worker is ready. For the start of a server: later the wait may have no end.
+
+        Raises:
+            EngineStartError, CheckpointError: no worker could be started.
+        """
+        await until(lambda: self._is_any_ready or self._start_error is not None)
+        if self._start_error is not None and not self._is_any_ready:
+            raise self._start_error
+
+    @property
+    def _is_any_ready(self) -> bool:
+        return any(worker.ready is not None for worker in self.workers)
 
     async def close(self) -> None:
         """Refuse new contexts and end the workers; running requests fail. Idempotent."""
@@ -340,12 +352,15 @@ class EngineClient:
         for voice_id in list(worker.encodings):
             self._answer(worker, voice_id, lost)
 
-    def _worker_ended(self, name: str, error: RealtimeTTSError | None) -> None:
+    def _worker_ended(self, name: str) -> None:
         """Handle the end of a worker's process."""
         worker = self._named(name)
         if worker.link is not None:
             worker.link.finish()  # messages sent before still count
-        worker.was_lost, self._is_loading, self._lost_by = True, False, error
+        self._is_loading = False
+
+    def _start_failed(self, error: RealtimeTTSError) -> None:
+        self._start_error = error
 
     def worker_failed(self, name: str) -> None:
         """Treat a worker as lost for good: its keeper or its link has failed."""

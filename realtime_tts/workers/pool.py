@@ -34,7 +34,9 @@ class Workers:
         totals: totals by the names in `COUNTED`, over all workers, lost ones included, as last reported.
         is_unloaded: the model is unloaded, or is being loaded again.
         on_ready: called with a name and the socket at which that worker takes clients.
-        on_lost: called when that worker is gone, with the error if it could not be started.
+        on_lost: called when that worker is gone.
+        on_start_failed: called with the last worker's error when the start of each worker has failed, so that a server
+            that has not served yet should end. Retries go on.
         on_failed: called when a worker is no longer supervised, by an internal error.
     """
 
@@ -43,7 +45,8 @@ class Workers:
         self.totals: dict[str, float] = dict.fromkeys(COUNTED, 0)
         self.is_unloaded = False
         self.on_ready: Callable[[str, str], None] = lambda name, path: None
-        self.on_lost: Callable[[str, RealtimeTTSError | None], None] = lambda name, error: None
+        self.on_lost: Callable[[str], None] = lambda name: None
+        self.on_start_failed: Callable[[RealtimeTTSError], None] = lambda error: None
         self.on_failed: Callable[[str], None] = lambda name: None
 
     @property
@@ -87,6 +90,7 @@ class WorkerPool(Workers):
         self.announced: set[Supervisor] = set()
         self._announcements: dict[Supervisor, asyncio.TimerHandle] = {}  # of ready workers that clients do not know yet
         self.supervisors = [Supervisor(spec, self) for spec in specs]
+        self._start_failed: set[Supervisor] = set()
 
     @property
     def num_restarts(self) -> int:
@@ -166,6 +170,7 @@ class WorkerPool(Workers):
         """Note that a worker is ready (again) and takes clients at `clients_path`."""
         loop = asyncio.get_running_loop()
         wait_s = supervisor.recovery.announce_after_s(loop.time())
+        self._start_failed.discard(supervisor)
         if wait_s and self.announced:
             logger.warning("worker %s must stay ready for %.0f s first", supervisor.spec.name, wait_s)
             self._announcements[supervisor] = loop.call_later(wait_s, self._announce, supervisor)
@@ -189,7 +194,13 @@ class WorkerPool(Workers):
         if not supervisor.stats.leaving:
             self.is_unloaded = False  # the next worker starts by itself
             self.load()
-        self.on_lost(supervisor.spec.name, supervisor.start_error)
+        self.on_lost(supervisor.spec.name)
         if not self.announced:
             for other in list(self._announcements):  # an untrusted worker is better than none
                 self._announce(other)
+
+    def start_failed(self, supervisor: Supervisor, error: RealtimeTTSError) -> None:
+        """Note that a worker should not be waited for at the start of a server."""
+        self._start_failed.add(supervisor)
+        if len(self._start_failed) == len(self.supervisors):
+            self.on_start_failed(error)

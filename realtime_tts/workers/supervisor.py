@@ -3,7 +3,8 @@
 The worker inherits a connection, reports its state on it, and exits when it closes. Its clients use a unix socket in a
 private directory. Whatever ends the worker (a crash, a kill, a damaged frame, five seconds without a step) or prevents
 its start (a full disk, no descriptor left), the pool is told at once and a new worker is started after a pause. No
-failure of a worker ends the supervision.
+failure of a worker ends the supervision. The pool also learns which failures should end the start of a server: an
+error that the worker reports itself, a start that takes too long, and more crashes than `recovery.FORGIVEN`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.watch import stack_of, watch
 from realtime_tts.errors import EngineStartError, RealtimeTTSError, error_from_code
 from realtime_tts.workers.child import end_child, start_child, until_one_ends, until_silent
-from realtime_tts.workers.recovery import DeviceState, Recovery
+from realtime_tts.workers.recovery import FORGIVEN, DeviceState, Recovery
 from realtime_tts.workers.socket_directory import SocketDirectory
 from realtime_tts.workers.watchdog import Watchdog
 
@@ -79,7 +80,7 @@ class Supervisor:
         self.num_starts = self.num_lost = 0
         self._has_failed = False  # the last worker never became ready
         self.last_exit: int | None = None
-        self.start_error: RealtimeTTSError | None = None  # why the last worker could not be started, or gave up itself
+        self.start_error: RealtimeTTSError | None = None  # why the last worker did not become ready, if that is known
         self.stats = frames.Stats()
         self.is_unloaded = False  # from `unload` until the next worker is ready
         self._may_start = asyncio.Event()
@@ -147,6 +148,11 @@ class Supervisor:
                 logger.info("worker %s has left", self.spec.name)
                 pause_s = self.spec.backoff_s
                 continue
+            if self.start_error is not None:
+                self._pool.start_failed(self, self.start_error)
+            elif self.num_lost > FORGIVEN:
+                crashed = f"the engine worker has crashed {self.num_lost} times ({reason}); see its log"
+                self._pool.start_failed(self, EngineStartError(crashed))
             if clock() - started_s > _HEALTHY_AFTER_S:
                 pause_s = self.spec.backoff_s
             logger.warning("worker %s ended (%s); next in %.1f s", self.spec.name, reason, pause_s)
@@ -227,7 +233,10 @@ class Supervisor:
         """Return when the worker does not become ready in time, hangs with work running, or sends no heartbeat."""
         await until_silent(self._watchdog)
         what = "was not ready after" if self.ready is None else "made no step for"
-        logger.error("worker %s %s %.1f s", self.spec.name, what, self._watchdog.limit_s)
+        limit_s = self._watchdog.limit_s
+        if self.ready is None:
+            self.start_error = EngineStartError(f"the engine worker was not ready after {limit_s:.1f} s")
+        logger.error("worker %s %s %.1f s", self.spec.name, what, limit_s)
 
     def _lose(self) -> None:
         if not self.stats.leaving:

@@ -36,7 +36,6 @@ class WorkerView:
     last_progress_s: float = 0.0
     encodings: dict[str, asyncio.Future[frames.VoiceEncoded]] = dataclasses.field(default_factory=dict)
     adapters: dict[str, frames.AdapterAdded | frames.AdapterFailed | None] = dataclasses.field(default_factory=dict)
-    was_lost: bool = False
 
     def send(self, message: frames.Message) -> None:
         """Send a message; dropped while the worker cannot be reached: its requests have been ended already."""

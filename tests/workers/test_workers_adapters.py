@@ -15,6 +15,7 @@ from processes import worker_pids
 
 from realtime_tts.contract import frames
 from realtime_tts.errors import AdapterError, AdapterExists, AdapterNotFound, EngineLost, TooManyAdapters
+from realtime_tts.speech.adapters import AdapterRegistry
 from realtime_tts.workers.adapters import AdapterLoads
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.worker_view import WorkerView
@@ -54,6 +55,19 @@ async def test_an_adapter_is_loaded_on_every_worker_spoken_with_and_unloaded(
     client.workers[0].send(frames.Cancel("other"))
     with pytest.raises(AdapterNotFound):
         speak(client, "after", "e", adapter="a")
+
+
+async def test_a_crash_while_the_configured_adapters_are_loaded_is_retried(
+    make_client: MakeClient, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    client = await make_client(adapter_gate=gate)
+    loading = asyncio.create_task(AdapterRegistry(client).load_all({"a": str(tmp_path)}))
+    await until(lambda: "a" in client.workers[0].adapters)
+    os.kill(worker_pids(client)[0], signal.SIGKILL)
+    gate.touch()
+    await loading
+    assert await ends(client, adapter="a", voice=None) == "spoken"
 
 
 async def test_what_one_worker_cannot_load_no_worker_keeps(make_client: MakeClient, tmp_path: Path) -> None:

@@ -384,7 +384,7 @@ async def test_a_command_that_does_not_exist_or_never_connects_is_an_error() -> 
         await EngineClient([WorkerSpec(command=("/nonexistent/worker",))]).start()
     command = (sys.executable, "-c", "import time; time.sleep(60)")
     slow = WorkerSpec(command=command, ready_timeout_s=0.2, backoff_s=0.05, stop_s=1)
-    with pytest.raises(EngineStartError):
+    with pytest.raises(EngineStartError, match=r"was not ready after 0\.2 s"):
         await EngineClient([slow]).start()
 
 

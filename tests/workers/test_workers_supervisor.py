@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import dataclasses
 import errno
 import json
 import os
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_harness import MakeClient, collect, speak, until
+from client_harness import QUICK, MakeClient, collect, speak, until
 from fake_worker import fake_worker_command
 from processes import supervisors, worker_pids
 
@@ -26,6 +28,7 @@ from realtime_tts.errors import EngineStartError
 from realtime_tts.workers.child import end_child, start_child
 from realtime_tts.workers.client import EngineClient
 from realtime_tts.workers.pool import WorkerPool
+from realtime_tts.workers.recovery import FORGIVEN
 from realtime_tts.workers.supervisor import Supervisor, WorkerSpec
 from realtime_tts.workers.watchdog import Watchdog
 
@@ -102,6 +105,28 @@ async def test_a_failed_start_leaves_nothing_and_says_why(monkeypatch: pytest.Mo
     with pytest.raises(EngineStartError, match="Too many open files"):
         await EngineClient([WorkerSpec(name="a"), WorkerSpec(name="b")]).start()
     assert not [name for name in os.listdir(tempfile.gettempdir()) if "realtime-tts" in name and name not in before]
+
+
+async def test_a_worker_that_crashes_before_it_is_ready_is_started_again(tmp_path: Path) -> None:
+    """As often as a device may lose its worker later."""
+    gate = tmp_path / "gate"
+    client = EngineClient([dataclasses.replace(QUICK, command=fake_worker_command(ready_gate=str(gate)))])
+    (supervisor,) = supervisors(client)
+    starting = asyncio.create_task(client.start())
+    for number in range(1, FORGIVEN + 1):
+        await until(lambda n=number: supervisor.num_starts == n and supervisor.pid is not None, PATIENT_S)  # type: ignore[misc]
+        os.kill(worker_pids(client)[0], signal.SIGKILL)
+    gate.touch()
+    await starting
+    assert client.keeper.num_restarts == FORGIVEN
+    assert isinstance((await collect(speak(client, "hello", voice=None)))[1], frames.Done)
+    await client.close()
+
+
+async def test_a_start_ends_after_too_many_crashes_and_says_how_the_last_worker_ended() -> None:
+    command = (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
+    with pytest.raises(EngineStartError, match=f"has crashed {FORGIVEN + 1} times \\(exit status -9\\)"):
+        await EngineClient([dataclasses.replace(QUICK, command=command)]).start()
 
 
 async def test_the_exit_status_of_a_process_that_ends_just_before_it_is_killed_is_its_own() -> None:

@@ -143,7 +143,7 @@ class HostLink(Workers, Peers):
         elif isinstance(message, messages.WorkerLost):
             if message.name in self._reachable:
                 self._reachable.remove(message.name)
-                self.on_lost(message.name, None)
+                self.on_lost(message.name)
         elif isinstance(message, messages.PeerNews):
             self.num_restarts, self.totals = message.num_restarts, dict(message.totals)
             self.devices, self.others = message.devices, message.counts

@@ -24,7 +24,7 @@ from prometheus_client.multiprocess import mark_process_dead
 from realtime_tts.config import Settings, build, flatten
 from realtime_tts.contract.cores import usable_cores
 from realtime_tts.contract.watch import end_tasks, watch
-from realtime_tts.errors import EngineStartError, InternalError, RealtimeTTSError, WireError, error_from_code
+from realtime_tts.errors import InternalError, RealtimeTTSError, WireError, error_from_code
 from realtime_tts.server.admission.auth import Authenticator
 from realtime_tts.server.admission.connection_limiter import Acceptor, ConnectionLimiter
 from realtime_tts.server.admission.peers import Charge
@@ -133,6 +133,7 @@ class Host:
         self._directory = SocketDirectory()
         self._settings = self._shared(self._settings)
         self.workers.on_ready, self.workers.on_lost = self._worker_ready, self._worker_lost
+        self.workers.on_start_failed = self._start_failed
         self.workers.on_failed = lambda name: self.fail()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -372,16 +373,14 @@ class Host:
         for gateway in self._gateways:
             gateway.send(messages.WorkerReady(name, path))
 
-    def _worker_lost(self, name: str, error: RealtimeTTSError | None) -> None:
+    def _worker_lost(self, name: str) -> None:
         self._tell_all()  # first: the model may no longer be unloaded
         for gateway in self._gateways:
             gateway.send(messages.WorkerLost(name))
-        if (
-            not self._has_been_ready
-            and not self._is_stopping
-            and all(each.num_lost for each in self.workers.supervisors)
-        ):
-            self._error = error or EngineStartError("no engine worker became ready; see its log")
+
+    def _start_failed(self, error: RealtimeTTSError) -> None:
+        if not self._has_been_ready and not self._is_stopping:
+            self._error = error
             self.stop()
 
 

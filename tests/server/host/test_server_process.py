@@ -17,6 +17,8 @@ from unittest.mock import AsyncMock, Mock
 import httpx
 import pytest
 import realtime_tts_client as speech
+from client_harness import until
+from fake_worker import fake_worker_command
 from server_processes import ServerProcess
 from spoken_recordings import said, wav
 from stream_client import TERMINAL, StreamClient, open_stream
@@ -27,6 +29,7 @@ from realtime_tts.errors import ConfigError
 from realtime_tts.server.host.process import Host
 from realtime_tts.workers.pool import WorkerPool
 from realtime_tts.workers.socket_directory import SocketDirectory, clear_leftovers
+from realtime_tts.workers.supervisor import WorkerSpec
 
 NUM_GATEWAYS = 4
 PATIENT_S = 60.0  # for what a busy machine may delay
@@ -352,6 +355,26 @@ async def test_a_setting_that_only_gateways_read_ends_the_start(tmp_path: Path) 
     server = ServerConfig(port=0, gateways=2, speech=SpeechConfig(lexicon=str(lexicon)))
     with pytest.raises(ConfigError, match="neither JSON nor PLS"):
         await Host(Settings(server=server), WorkerPool([]), lambda rows: None).run()
+
+
+async def test_a_crash_of_the_only_worker_during_the_start_does_not_end_it(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    spec = WorkerSpec(command=fake_worker_command(ready_gate=str(gate)), backoff_s=0.05)
+    workers, has_served = WorkerPool([spec]), asyncio.Event()
+    host = Host(Settings(server=ServerConfig(port=0, gateways=2)), workers, lambda rows: has_served.set())
+    running = asyncio.create_task(host.run())
+    (supervisor,) = workers.supervisors
+    await until(lambda: supervisor.pid is not None, PATIENT_S)
+    assert supervisor.pid is not None
+    os.kill(supervisor.pid, signal.SIGKILL)
+    gate.touch()
+    done, _ = await asyncio.wait(
+        [running, serving := asyncio.create_task(has_served.wait())], return_when=asyncio.FIRST_COMPLETED
+    )
+    assert serving in done
+    assert workers.num_restarts == 1
+    host.stop()
+    await running
 
 
 @pytest.mark.slow
