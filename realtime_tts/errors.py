@@ -69,6 +69,7 @@ class RealtimeTTSError(Exception):
     retryable: bool = False
     retry_after_s: float | None = None  # seconds, if known
     context_id: str | None = None  # context of the message at fault, if known
+    span: tuple[int, int] | None = None  # of that context's text, which was refused
     delay_s: float = 0.0  # delay of the answer, seconds, for too many refusals; see `server/admission/refusal_delay.py`
 
     def __init__(self, message: str, *, field: str | None = None) -> None:

@@ -84,7 +84,7 @@ export class SpeechContext extends EventTarget {
     return this.settings.draft === true;
   }
 
-  /** Everything sent so far. */
+  /** Everything sent so far, without what the server refused. */
   get text() {
     return this.source.text;
   }
@@ -200,6 +200,15 @@ export class SpeechContext extends EventTarget {
     this.asked?.reject(error);
     if (this.heldMs !== null && !this.silenced) this.session.release(this, this.heldMs); // or what is behind it waits too
     this.asked = this.heldMs = null;
+  }
+
+  /** The server refused a piece of the text. @param {[number, number]} span as this session's server counts */
+  refusedText(span) {
+    const [start, end] = span.map((offset) => this.#toUtf16(offset));
+    const { text, heldSurrogate } = this.source;
+    this.source = new SourceText();
+    this.source.append(text.slice(0, start) + text.slice(end) + heldSurrogate);
+    this.flushes = this.flushes.map((position) => (position < start ? position : Math.max(start, position - (end - start))));
   }
 
   /** Send the hold or release again that has no answer yet. */

@@ -269,6 +269,7 @@ export class RealtimeTTS extends EventTarget {
     if (context?.asked && context.number !== null && REFUSALS_OF_HOLDS.includes(error.code)) return context.refused(error);
     // The context is over: our text crossed its end on the wire, or the error follows from one already reported.
     if (error.contextId !== null && context?.state !== 'open') return;
+    if (context && message.span) context.refusedText(message.span);
     this.#emit('error', error);
     // Refused at its opening: no terminal message will follow. Later errors do not change the context.
     if (context && context.number === null) this.#failed(context, error);

@@ -97,8 +97,13 @@ class MessageHandler:
         if context is None:
             context = self._open(message)
         else:
-            context.check_text(message.text)
-            self._charge_text(message.text, is_draft=context.draft_at is not None)
+            try:
+                context.check_text(message.text)
+                self._charge_text(message.text, is_draft=context.draft_at is not None)
+            except RealtimeTTSError as error:
+                start = context.text.num_chars
+                error.span = (start, start + len(message.text))
+                raise
         context.push_text(message.text, self._connection.now)
         self._contexts.plan(context)
 

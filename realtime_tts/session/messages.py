@@ -338,7 +338,10 @@ class ContextReleased:
 
 @dataclass(frozen=True, slots=True)
 class ErrorMessage:
-    """Refusal of one message. It is not terminal: a context that it names goes on."""
+    """Refusal of one message. It is not terminal: a context that it names goes on.
+
+    span: where the text that was refused would have been in its context; what is accepted next begins there.
+    """
 
     code: str
     message: str
@@ -346,6 +349,7 @@ class ErrorMessage:
     context_id: str | None = None
     field: str | None = None
     retry_after_s: float | None = None
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

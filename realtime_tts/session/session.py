@@ -132,7 +132,7 @@ class Session:
             self._close(close)
 
     def _post_error(self, error: RealtimeTTSError, context_id: str | None = None) -> None:
-        fields = (error.field, error.retry_after_s)
+        fields = (error.field, error.retry_after_s, error.span)
         self._sender.post(messages.ErrorMessage(error.code, error.message, error.retryable, context_id, *fields))
 
     def _is_failed_by(self, error: RealtimeTTSError, context_id: str | None) -> bool:

@@ -346,6 +346,11 @@ LIMITS = session_config().limits
             {"type": "error", "code": "invalid_message", "message": "no", "retryable": False},
         ),
         (
+            ErrorMessage("rate_limited", "no", True, "c", None, 1.5, (3, 7)),
+            {"type": "error", "code": "rate_limited", "message": "no", "retryable": True, "context_id": "c",
+             "retry_after_s": 1.5, "span": [3, 7]},
+        ),
+        (
             ErrorMessage("text_too_long", "no", False, "c", "text"),
             {"type": "error", "code": "text_too_long", "message": "no", "retryable": False, "context_id": "c",
              "field": "text"},

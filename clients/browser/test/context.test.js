@@ -309,3 +309,29 @@ test('SSML goes on with what was open', () => {
   const word = context.words.at(-1);
   assert.equal(context.text.slice(word.start, word.end), 'there');
 });
+
+test('text that the server refused is not kept', () => {
+  const { context, sent, receive } = make();
+  for (const piece of ['😀 one ', 'two ', 'three.']) {
+    context.send(piece);
+    context.flush();
+  }
+  receive('context.started', { number: 1, voice: 'awb', seed: 5 });
+  context.refusedText([6, 10]);
+  assert.equal(context.text, '😀 one three.');
+  receive('words', { words: [{ text: 'three', start: 6, end: 11, start_ms: 300, end_ms: 600 }] });
+  assert.equal(context.text.slice(context.words[0].start, context.words[0].end), 'three');
+  sent.length = 0;
+  context.resend({ received_chars: 5, num_flushes: 0, ended: false });
+  assert.deepEqual(sent.map(({ type, text }) => text ?? type), [' ', 'flush', 'flush', 'three.', 'flush']);
+});
+
+test('text that was refused is not kept in another session either', () => {
+  const { context, sent, receive } = broken();
+  receive('context.started', { number: 1, voice: 'awb', seed: 5 });
+  context.refusedText([6, 9]);
+  assert.equal(context.text, '😀, Hello there ');
+  sent.length = 0;
+  context.beginAgain(500);
+  assert.deepEqual(sent.map(({ type, text }) => text ?? type), ['there ', 'flush', 'end']);
+});

@@ -20,9 +20,11 @@ function serve() {
       queueMicrotask(() => this.onopen());
     }
     send(frame) {
-      const { type, context_id } = JSON.parse(frame);
+      const { type, context_id, text } = JSON.parse(frame);
       if (type === 'session.start') this.tell({ type: 'session.started', session_id: 's', voice: 'v', audio: AUDIO, limits: {} });
-      if (type === 'text') {
+      if (type === 'text' && text === 'too much') {
+        this.tell({ type: 'error', code: 'rate_limited', message: 'later', retryable: true, context_id, span: [5, 13] });
+      } else if (type === 'text') {
         this.numContexts += 1;
         this.tell({ type: 'context.started', context_id, sequence: 0, number: this.numContexts, voice: 'v', seed: 1, audio: AUDIO });
       }
@@ -77,5 +79,17 @@ test('a hold that the server refuses ends', { timeout: 10_000 }, async () => {
   context.send('Hello there.');
   await assert.rejects(context.hold(), { code: 'invalid_request' });
   assert.equal(context.heldMs, null);
+  await tts.close();
+});
+
+test('text that the server refused leaves the record of its context', async () => {
+  serve();
+  const tts = await RealtimeTTS.connect('ws://host/v1/stream', { playback: false, audio: { codec: 'pcm_s16le' } });
+  const context = tts.open();
+  context.send('One. ');
+  context.send('too much');
+  const refused = new Promise((resolve) => tts.addEventListener('error', ({ detail }) => resolve(detail)));
+  assert.equal((await refused).code, 'rate_limited');
+  assert.equal(context.text, 'One. ');
   await tts.close();
 });

@@ -327,6 +327,37 @@ def test_text_that_must_wait_says_how_long(protocol: ClientProtocol) -> None:
     assert (refused.error.retryable, refused.error.retry_after_s) == (True, 2.5)
 
 
+def test_text_that_was_refused_is_not_kept(protocol: ClientProtocol) -> None:
+    """Neither after a resume nor in a new session, where the server counts from the word that was heard."""
+    protocol.open("c", {})
+    for piece in ("one two ", "three ", "four ", "five ", "six"):
+        protocol.send_text("c", piece)
+        protocol.flush("c")
+    accepted(protocol)
+    refused = {"code": "rate_limited", "message": "later", "retryable": True, "context_id": "c"}
+    hear(protocol, "error", **refused, span=[8, 14])
+    (event,) = hear(protocol, "error", **refused, span=[13, 18])
+    assert isinstance(event, events.Refused)
+    assert event.span == (13, 18)
+    reconnect(protocol)
+    resumed(protocol, c={"state": "open", "received_chars": 9, "num_flushes": 2})
+    assert [frame.get("text", frame["type"]) for frame in said(protocol)] == ["our ", "flush", "flush", "six", "flush"]
+    hear(protocol, "words", context_id="c", sequence=1, words=[_word("one", 0, 3, 0, 10), _word("two", 4, 7, 10, 20)])
+    protocol.receive(audio(2, 0))
+    protocol.connection_lost()
+    protocol.connection_made(resume=False)
+    said(protocol)
+    started(protocol)
+    assert [frame.get("text", frame["type"]) for frame in said(protocol)][:2] == ["two ", "flush"]
+    accepted(protocol)
+    (event,) = hear(protocol, "error", **refused, span=[9, 12])
+    assert isinstance(event, events.Refused)
+    assert event.span == (13, 16)
+    reconnect(protocol)
+    resumed(protocol, c={"state": "open"})
+    assert "".join(frame.get("text", "") for frame in said(protocol)) == "two four "
+
+
 def test_a_lost_race_is_no_error(protocol: ClientProtocol) -> None:
     protocol.open("c", {})
     protocol.send_text("c", "Hi.")

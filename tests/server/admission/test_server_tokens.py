@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import jwt
 import pytest
+import realtime_tts_client as speech
 from gateway_harness import GatewayHarness
 from raw_http import RawConnection
 from stream_client import open_stream
@@ -244,6 +245,23 @@ async def test_a_text_that_had_to_wait_is_taken_under_the_same_id_later(gateway:
         assert (await client.until_terminal("b"))["characters"] == 13
 
 
+async def test_a_client_keeps_no_text_that_was_refused(gateway: GatewayHarness) -> None:
+    """Although a later, shorter piece was accepted before the client knew of it."""
+    token = (await issue(gateway, max_chars_per_minute=60))["token"]
+    async with speech.connect(gateway.url, api_key=token) as session:
+        context = session.speak()
+        for piece in ("One two three. ", 60 * "x" + ". ", "Four five six."):
+            await context.send(piece)
+        await context.end()
+        with pytest.raises(speech.RateLimited):
+            async for _ in context:
+                pass
+        assert context.done is not None
+        assert context.text == "One two three. Four five six."
+        assert context.done.characters == len(context.text)
+        assert [context.text[word.start : word.end] for word in context.words] == [word.text for word in context.words]
+
+
 async def test_only_so_many_sessions_and_characters(gateway: GatewayHarness) -> None:
     token = (await issue(gateway, max_sessions=1, max_chars_per_minute=50))["token"]
     async with open_stream(gateway.ws_url, additional_headers=bearer(token)) as client:
@@ -256,6 +274,7 @@ async def test_only_so_many_sessions_and_characters(gateway: GatewayHarness) -> 
         error = await client.until("error")
         assert (error["code"], error["context_id"], error["retryable"]) == ("rate_limited", "a", True)
         assert 0 < error["retry_after_s"] <= 60
+        assert error["span"] == [42, 84]
         await client.send("end", context_id="a")
         assert (await client.until_terminal("a"))["characters"] == 42, "what was let pass is spoken"
     token = (await issue(gateway, max_chars_per_minute=1))["token"]

@@ -268,7 +268,7 @@ class Context:
 
     @property
     def text(self) -> str:
-        """All text sent so far, in which words' offsets count."""
+        """All text sent so far, without what the server refused. Words' offsets count in it."""
         return "".join(self._sent)
 
     @property
@@ -336,8 +336,11 @@ class Context:
         self._cancelled = False  # the program did not cancel: iteration must raise
         self._source_error = error
 
-    def _refuse(self, error: RealtimeTTSError) -> None:
+    def _refuse(self, error: RealtimeTTSError, span: tuple[int, int] | None = None) -> None:
         self._refusal = error
+        if span is not None:
+            text = self.text
+            self._sent[:] = [text[: span[0]] + text[span[1] :]]
 
     # ---- inside --------------------------------------------------------------------------------------------------
 

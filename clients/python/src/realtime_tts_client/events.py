@@ -103,12 +103,14 @@ class ContextFailed:
 class Refused:
     """The server refused one message; the context that it names continues.
 
-    `is_answer`: the message was the hold or release that waits for an answer.
+    `is_answer`: the message was the hold or release that waits for an answer. `span`: the text that was refused, which
+    is no longer part of the context's text.
     """
 
     context_id: str | None
     error: RealtimeTTSError
     is_answer: bool = False
+    span: tuple[int, int] | None = None
 
 
 Event = (

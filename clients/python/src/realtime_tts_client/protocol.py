@@ -386,7 +386,10 @@ class ClientProtocol:
             self._events.append(Refused(context_id, error, is_answer=True))
             self._forget_if_over(record)
         elif not isinstance(error, ContextClosed):  # the text crossed the context's terminal message
-            self._events.append(Refused(context_id, error))
+            if (span := fields.optional_span("span")) is not None:
+                span = (span[0] + record.shift, span[1] + record.shift)
+                record.remove_text(*span)
+            self._events.append(Refused(context_id, error, span=span))
 
     def _on_warning(self, fields: Fields) -> None:
         if fields.text("code") == "unspeakable_text":

@@ -20,7 +20,7 @@ class ContextRecord:
 
     Attributes:
         opening: voice, audio and params of the first message.
-        pieces, num_chars: text so far.
+        pieces, num_chars: text so far, without what the server refused.
         flushes: for each flush, the number of characters before it.
         is_draft: opened as a draft, and not committed.
         opened: the first message was queued.
@@ -107,6 +107,13 @@ class ContextRecord:
     def is_settled(self) -> bool:
         """True if it is over, no answer is expected, and it is not held."""
         return self.over and not self.cancelled and not self.asked and self.held_ms is None
+
+    def remove_text(self, start: int, end: int) -> None:
+        """Remove text that the server refused; flushes keep their places in the rest."""
+        text = self.text
+        self.pieces = [text[:start] + text[end:]]
+        self.num_chars = len(self.pieces[0])
+        self.flushes = [offset if offset < start else max(start, offset - (end - start)) for offset in self.flushes]
 
     @property
     def takes_text(self) -> bool:

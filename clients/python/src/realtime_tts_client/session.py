@@ -368,7 +368,7 @@ class Session:
         elif isinstance(event, events.Refused) and event.is_answer:
             context._unanswered(event.error)
         elif isinstance(event, events.Refused):
-            context._refuse(event.error)
+            context._refuse(event.error, event.span)
 
     def _shut(self, error: RealtimeTTSError) -> None:
         """Shut the session: all contexts and waiting calls fail with the error."""

@@ -147,5 +147,11 @@ class Fields:
         pairs = (Fields({"start": start, "end": end}) for start, end in value)
         return tuple((pair.integer("start"), pair.integer("end")) for pair in pairs)
 
+    def optional_span(self, name: str) -> tuple[int, int] | None:
+        if self._values.get(name) is None:
+            return None
+        (span,) = Fields({name: [self._values[name]]}).spans(name)
+        return span
+
     def as_map(self) -> dict[str, Any]:
         return dict(self._values)
