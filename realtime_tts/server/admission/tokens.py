@@ -28,7 +28,7 @@ class _Claims(BaseModel):
 
     sub: str
     jti: Annotated[str, Field(min_length=1, max_length=64)]
-    voices: tuple[str, ...] = ()
+    voices: Annotated[tuple[str, ...], Field(min_length=1)] | None = None  # None: all voices of the key
     max_sessions: Annotated[int, Field(ge=0, le=MAX_LIMIT)] = 0
     max_chars_per_minute: Annotated[int, Field(ge=0, le=MAX_LIMIT)] = 0
 
@@ -78,7 +78,7 @@ class Tokens:
             "jti": client.token,
             "iat": int(now),
             "exp": expires_at,
-            "voices": list(client.voices),
+            **({"voices": list(client.voices)} if client.voices else {}),
             "max_sessions": client.max_sessions,
             "max_chars_per_minute": client.max_chars_per_minute,
         }
@@ -106,4 +106,4 @@ class Tokens:
             raise Unauthorized("this token has ended; ask for a new one") from error
         except (jwt.PyJWTError, ValidationError, ValueError) as error:
             raise Unauthorized("this token is not valid") from error
-        return Client(claims.sub, claims.jti, claims.voices, claims.max_sessions, claims.max_chars_per_minute)
+        return Client(claims.sub, claims.jti, claims.voices or (), claims.max_sessions, claims.max_chars_per_minute)

@@ -40,12 +40,13 @@ def make_token(gateway: Gateway, client: Client, wanted: schemas.TokenRequest, r
     client.check_owner()
     if wanted.ttl_s > (max_ttl_s := gateway.settings.server.access.max_token_ttl_s):
         raise InvalidRequest(f"a token lasts {max_ttl_s} s at most", field="ttl_s")
-    if unknown := set(wanted.voices) - set(gateway.voices.names(client.tenant)):
+    voices = tuple(wanted.voices or ())
+    if unknown := set(voices) - set(gateway.voices.names(client.tenant)):
         raise VoiceNotFound(f"there is no voice {min(unknown)[:64]!r}", field="voices")
     holder = Client(
         client.tenant,
         token=secrets.token_urlsafe(9),
-        voices=tuple(wanted.voices),
+        voices=voices,
         max_sessions=wanted.max_sessions,
         max_chars_per_minute=wanted.max_chars_per_minute,
     )

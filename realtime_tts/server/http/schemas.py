@@ -160,8 +160,11 @@ class TokenRequest(_Body):
     """Rights of a token; the limits of its key apply too."""
 
     ttl_s: int = Field(600, ge=1, description="lifetime in seconds; at most the setting max_token_ttl_s")
-    voices: list[str] = Field(
-        [], max_length=64, description="allowed voices, the first being the default; empty: all voices of the key"
+    voices: list[str] | None = Field(
+        None,
+        min_length=1,
+        max_length=64,
+        description="allowed voices, the first being the default; absent: all voices of the key",
     )
     max_sessions: int = Field(0, ge=0, le=MAX_LIMIT, description="concurrent sessions; 0: no limit of its own")
     max_chars_per_minute: int = Field(
