@@ -25,7 +25,6 @@ from realtime_tts.workers.client import EngineClient
 
 T = TypeVar("T")
 
-_ID_PREFIX, _ID_CHARS = "voice-", 38
 _EXTEND_BELOW = 0.75  # of a lifetime
 MAX_DESCRIPTION_CHARS = 1000
 
@@ -153,9 +152,9 @@ class VoiceRegistry:
         return self.get(name, tenant)
 
     async def look_up(self, name: str | None, tenant: str = "") -> None:
-        """Refresh from disk before an unknown voice id is used: another process may have just made it."""
-        is_id = name is not None and name.startswith(_ID_PREFIX) and len(name) == _ID_CHARS
-        if is_id and name not in self._records and (tenant, name) not in self._added:
+        """Refresh from disk before an unknown name or id is used: another process may have just made the voice."""
+        is_known = name in self._records or (tenant, name) in self._added
+        if name is not None and not is_known and not self._is_common(name):
             await self._catch_up()
 
     async def _catch_up(self) -> None:
@@ -384,4 +383,4 @@ def _frame(voice_id: str, tenant: str, latents: Latents) -> frames.AddVoice:
 
 
 def _new_id() -> str:
-    return _ID_PREFIX + secrets.token_hex(16)
+    return "voice-" + secrets.token_hex(16)

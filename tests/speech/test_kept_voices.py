@@ -128,6 +128,24 @@ async def test_a_change_sees_what_another_process_has_just_done(
     assert one.added() == []
 
 
+async def test_a_voice_of_another_process_is_found_by_its_id_and_its_name(
+    make_client: MakeClient, open_registry: MakeRegistry
+) -> None:
+    """Before it is spoken with: an unknown name means the default voice for clients of other services."""
+    client = await make_client()
+    one, two = open_registry(client), open_registry(client)
+    await two.refresh()
+    for number, changes in enumerate(({}, {"name": "renamed"})):
+        record = await one.add(VoiceLabels(f"mine {number}"), REFERENCE, "t")
+        if changes:
+            record = await one.relabel(record.voice_id, "t", **changes)
+        await two.look_up(record.name, "t")
+        assert two.engine_id(record.name, "t") == record.voice_id
+    record = await one.add(VoiceLabels("by id"), REFERENCE, "t")
+    await two.look_up(record.voice_id, "t")
+    assert two.name_of(record.voice_id, "t") == "by id"
+
+
 async def test_a_change_before_the_model_is_loaded_can_be_tried_again(open_registry: MakeRegistry) -> None:
     """A server takes requests from its start on, and does not know yet which voices are the model's."""
     registry = open_registry(EngineClient(WorkerPool([])))

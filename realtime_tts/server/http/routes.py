@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from pathlib import Path
@@ -170,12 +171,13 @@ async def find_voice(voice_id: str, gateway: AnyGateway, client: AnyClient, list
     for voice in listed.voices:
         if voice.id in names or voice.name in names:
             return voice
-    await gateway.voices.look_up(voice_id, client.tenant)  # temporary, or of another process since
-    record = gateway.voices.by_id(voice_id)
-    if record is None or record.tenant != client.tenant or (client.voices and record.name not in client.voices):
-        known = ", ".join(voice.name for voice in listed.voices)
-        raise VoiceNotFound(f"unknown voice {voice_id[:64]!r}; the voices are {known}", field="voice")
-    return added_voice(record)
+    await gateway.voices.look_up(voice_id, client.tenant)
+    with contextlib.suppress(VoiceNotFound):
+        record = gateway.voices.get(voice_id, client.tenant)  # temporary, or of another process since
+        if not client.voices or record.name in client.voices:
+            return added_voice(record)
+    known = ", ".join(voice.name for voice in listed.voices)
+    raise VoiceNotFound(f"unknown voice {voice_id[:64]!r}; the voices are {known}", field="voice")
 
 
 FoundVoice = Annotated[Voice, Depends(find_voice)]

@@ -152,6 +152,21 @@ async def test_a_voice_is_there_after_a_restart_and_at_another_gateway(
     assert await hears(third, "kept") == "heard"
 
 
+async def test_another_gateway_of_the_directory_finds_a_voice_by_its_name_at_once(
+    make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes, tmp_path: Path
+) -> None:
+    """Clients of other services would hear the default voice."""
+    first, second = (make_gateway(voices_dir=str(tmp_path)) for _ in range(2))
+    for name, find in (
+        ("a", lambda: clients(second).post("/v1/audio/speech", json={"input": "Hi.", "voice": "a"}).headers),
+        ("b", lambda: {"realtime-tts-voice": clients(second).get("/v1/voices/b").json()["name"]}),
+    ):
+        assert create(clients(first), name, recording).status_code == 201
+        assert find()["realtime-tts-voice"] == name
+    assert create(clients(first), "c", recording).status_code == 201
+    assert await hears(second, "c") == "heard"
+
+
 async def test_a_voice_belongs_to_its_tenant(
     make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
 ) -> None:
