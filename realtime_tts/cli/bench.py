@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import gc
 import importlib.util
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -302,10 +303,13 @@ def load(
 
 
 def _check_writable(path: Path) -> None:
-    """Create an output file if it is missing, before what is to be written there is measured. Raises ConfigError."""
+    """Check an output file, and create its directory, before what is to be written is measured. Raises ConfigError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not os.path.lexists(path)
         path.open("ab").close()
+        if is_new:
+            path.unlink()
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
 

@@ -18,7 +18,7 @@ from realtime_tts.cli.main import cli
 from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.engine.runtime.stages import STAGES
-from realtime_tts.errors import ConfigError, EngineError
+from realtime_tts.errors import ConfigError, EngineError, RealtimeTTSError
 
 
 @pytest.fixture(scope="module")
@@ -147,3 +147,13 @@ def test_an_output_that_cannot_be_written_is_told_before_anything_is_measured(
     result = CliRunner().invoke(cli, ["bench", "engine", "--model", "none/such", flag, str(tmp_path / name)])
     assert isinstance(result.exception, ConfigError)
     assert problem in result.exception.message
+
+
+def test_a_measurement_that_fails_leaves_its_output_as_it_was(tmp_path: Path) -> None:
+    (old := tmp_path / "old.json").write_text("{}")
+    for path in (old, tmp_path / "new.json"):
+        result = CliRunner().invoke(cli, ["bench", "engine", "--model", "none/such", "--json", str(path)])
+        assert isinstance(result.exception, RealtimeTTSError)
+        assert "written" not in result.exception.message
+    assert [path.name for path in tmp_path.iterdir()] == ["old.json"]
+    assert old.read_text() == "{}"
