@@ -36,6 +36,18 @@ READ = [
      "tweeduizendvierentwintig"),
     ("nl", "dhr. Jansen, bijv. nr. 5, 1e, 2de, 20ste, 80 km/u",
      "de heer Jansen, bijvoorbeeld nummer 5, eerste, tweede, twintigste, tachtig kilometer per uur"),
+    ("nl", "€ 1 miljoen, € 2,5 mln. En $ 5-6 miljard, 1 miljoen EUR, € 1.000",
+     "één miljoen euro, twee komma vijf miljoen euro. En vijf tot zes miljard dollar, één miljoen euro, duizend euro"),
+    ("de", "€ 1 Million, $ 2 Mrd., 1 Mio. €, € 1,5 Mio.",
+     "1 Million Euro, 2 Milliarden Dollar, 1 Million Euro, eins Komma fünf Millionen Euro."),
+    ("fr", "$ 1 million, 2 millions €, 3 M€, $1,5 million",
+     "un million de dollars, deux millions d'euros, trois millions d'euros, un virgule cinq million de dollars"),
+    ("es", "$ 1 millón, 1 millón €, US$ 3 mil millones, $ 5 mil",
+     "un millón de dólares, un millón de euros, tres mil millones de dólares, cinco mil dólares"),
+    ("it", "€ 1 milione, 2,5 mln €, $ 3 miliardi",
+     "un milione di euro, due virgola cinque milioni di euro, tre miliardi di dollari"),
+    ("pt", "R$ 1 milhão, R$ 2,5 bi, R$ 5 mil, R$ 1 mil, 2 milhões €",
+     "um milhão de reais, dois vírgula cinco bilhões de reais, cinco mil reais, mil reais, dois milhões de euros"),
     ("ru", "25 ₽ и 3,5 %", "25 ₽ и 3,5 %"),
 ]  # fmt: skip
 
@@ -73,6 +85,22 @@ def test_a_model_that_reads_digits_gets_words_where_a_rule_is_sure(language: str
             "un milione di euro, un miliardo, ventuno milioni, una sterlina, ventuno chilometri",
         ),
         ("pt", "1 milhão de euros, £1, £21", "um milhao de euros, uma libra, vinte e uma libras"),
+        (
+            "pt",
+            "£2, £222, £2000, £2000002, £2 mil, 222 €",
+            "duas libras, duzentas e vinte e duas libras, duas mil libras, dois milhoes e duas libras, duas mil "
+            "libras, duzentos e vinte e dois euros",
+        ),
+        (
+            "es",
+            "£200, £521, £21000, £200 mil, £200000000, 21000 €, 200 km",
+            "doscientas libras, quinientas veintiuna libras, veintiuna mil libras, doscientas mil libras, "
+            "doscientos millones de libras, veintiun mil euros, doscientos kilometros",
+        ),
+        ("fr", "£200, £81, £1 million", "deux cents livres, quatre-vingt-une livres, un million de livres"),
+        ("nl", "£2, € 1 miljoen, £ 1 mln", "twee pond, een miljoen euro, een miljoen pond"),
+        ("it", "£200, £1 milione", "duecento sterline, un milione di sterline"),
+        ("de", "£1, £ 1 Million, 1 Mio £", "ein Pfund, eine Million Pfund, eine Million Pfund"),
     ],
 )
 def test_a_model_without_digits_gets_words_for_all(language: str, written: str, spoken: str) -> None:

@@ -7,6 +7,7 @@ A whole number by itself stays in digits for a model that reads them: its form m
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 
 from realtime_tts.text.language_data import LANGUAGES, word_set, word_table, words
@@ -16,6 +17,9 @@ from realtime_tts.text.rules.verbalize import foreign_words
 
 _END = r"(?![^\W_])"
 _MAX_BYTE = 255
+_AGREE_THROUGHOUT = ("es", "pt")  # languages in which not only the last word of a number has a form before a noun
+_MILLIONS = ("mill", "milh", "bil")  # beginnings of the words after which it does
+_THOUSAND = "mil"  # a magnitude that is no noun
 _GERMAN_DATIVE = frozenset({"am", "vom", "zum", "dem", "den", "ab", "seit", "bis", "beim"})
 
 
@@ -42,6 +46,7 @@ class _Reader:
         self._final = word_set("final_abbreviations", language)
         self._one, self._one_feminine = word_table("one", language), word_table("one_feminine", language)
         self._ordinals = word_table("ordinals", language)
+        self._magnitudes = {name: noun(spoken) for name, spoken in word_table("magnitudes", language).items()}
 
     def rules(self) -> list[Rule]:
         """Return the rules in order of precedence."""
@@ -50,7 +55,7 @@ class _Reader:
         group = re.escape(forms.group)
         number = rf"(?:\d{{1,3}}(?:{group}\d{{3}}){{1,4}}|\d{{1,12}})(?:,\d{{1,6}})?(?![.,]?\d)"
         higher = rf"(?: ?[-–] ?({number}))?"
-        currency, unit = any_of(self._currencies), any_of(self._units)
+        currency, unit, magnitude = any_of(self._currencies), any_of(self._units), any_of(self._magnitudes)
         return [
             Rule(rf"{year}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?![\d-])", self._date),
             Rule(rf"{day}[./-]{month}[./-]{year}(?![\d/-]|\.\d)", self._date),
@@ -63,6 +68,8 @@ class _Reader:
             ),
             Rule(rf"([01]?\d|2[0-4]):([0-5]\d)(?![:\d])(?: ?{forms.hour_words}{_END})?", self._time),
             *self._only("es fr pt", Rule(rf"([01]?\d|2[0-4]) ?h ?([0-5]\d){_END}", self._time)),
+            Rule(rf"({currency}) ?({number}){higher} ?({magnitude}){_END}", self._large_amount_at(2, 3, 4, 1)),
+            Rule(rf"({number}){higher} ?({magnitude}) ?({currency}){_END}", self._large_amount_at(1, 2, 3, 4)),
             Rule(rf"({number}){higher} ?({currency}){_END}", self._amount_at(1, 2, 3)),
             Rule(rf"({currency}) ?({number}){higher}", self._amount_at(2, 3, 1)),
             Rule(r"[€£¥]|\$(?!\w)", self._symbol),
@@ -86,12 +93,19 @@ class _Reader:
         whole, _, fraction = number.replace(self._forms.group, "").partition(",")
         if fraction:
             return f"{self._cardinal(whole)} {self._forms.point} {self._fraction(fraction)}"
-        words = self._cardinal(whole)
+        words = self._cardinal(whole).split(" ")
+        first = len(words) - 1
+        if self._language in _AGREE_THROUGHOUT:
+            first = max((place + 1 for place, word in enumerate(words) if word.startswith(_MILLIONS)), default=0)
         forms = {} if noun is None else self._one_feminine if noun.is_feminine else self._one
+        return " ".join([*words[:first], *(self._agreed(word, forms) for word in words[first:])])
+
+    def _agreed(self, word: str, forms: Mapping[str, str]) -> str:
+        """Return a word of a number in its form before a noun."""
         for ending, form in forms.items():
-            if words == ending or (words.endswith(ending) and self._language != "it"):
-                return words.removesuffix(ending) + form
-        return words
+            if word == ending or (word.endswith(ending) and self._language != "it"):
+                return word.removesuffix(ending) + form
+        return word
 
     def _cardinal(self, digits: str) -> str:
         return foreign_words(digits, self._language).replace(",", "")
@@ -111,10 +125,13 @@ class _Reader:
         name = unit.after(plain)
         if is_whole and unit.is_feminine and not scan.spell:
             return f"{plain} {name}"
-        of = self._forms.of if is_whole and len(plain) > 6 and plain.endswith("000000") else ""
-        if of == "d'" and name[0] not in "aeiou":
-            of = "de "
+        of = self._of(name) if is_whole and len(plain) > 6 and plain.endswith("000000") else ""
         return f"{self._words(number, unit)} {of}{name}"
+
+    def _of(self, name: str) -> str:
+        """Return the word between millions and the noun `name`."""
+        of = self._forms.of
+        return "de " if of == "d'" and name[0] not in "aeiou" else of
 
     # Dates and times
 
@@ -172,6 +189,24 @@ class _Reader:
         if not int(whole.replace(self._forms.group, "")):
             return cents
         return f"{self._counted(whole, currency.unit, scan)} {self._forms.cents_joint} {cents}"
+
+    def _large_amount_at(self, low: int, high: int, magnitude: int, currency: int) -> Speak:
+        """Return the reader of a pattern of an amount in thousands or more, whose groups have these numbers."""
+
+        def speak(match: re.Match[str], scan: Scan) -> str:
+            name, unit = match[magnitude], self._currencies[match[currency]].unit
+            large = self._magnitudes[name]
+            if large.many != _THOUSAND:
+                of = self._of(unit.many)
+            else:
+                large, of = large._replace(is_feminine=unit.is_feminine), ""
+            is_one = large.many == _THOUSAND and match[low] == "1" and not match[high]
+            amount = _THOUSAND if is_one else self._counted(match[high] or match[low], large, scan)
+            stop = self._stop(name, match.end(), scan) if name.endswith(".") and magnitude > currency else ""
+            range_from = f"{self._words(match[low])} {self._forms.to} " if match[high] else ""
+            return f"{range_from}{amount} {of}{unit.many}{stop}"
+
+        return speak
 
     def _symbol(self, match: re.Match[str], scan: Scan) -> str | None:
         currency = self._currencies.get(match.group())
