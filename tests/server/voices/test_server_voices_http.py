@@ -152,6 +152,25 @@ async def test_a_voice_is_there_after_a_restart_and_at_another_gateway(
     assert await hears(third, "kept") == "heard"
 
 
+async def test_a_voice_is_kept_though_its_client_leaves_after_the_upload(
+    make_gateway: MakeGateway,
+    clients: Callable[..., httpx.Client],
+    recording: bytes,
+    tmp_path: Path,
+    journal: Journal,
+) -> None:
+    """It cannot know whether its voice was made, and finds it by its name."""
+    gateway = make_gateway(worker={"journal": journal.path, "encode_gate": tmp_path / "gate"})
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as leaving:
+        files = {"reference": ("reference.wav", recording)}
+        upload = asyncio.create_task(leaving.post("/v1/voices", data={"name": "mine", "consent": "true"}, files=files))
+        await until(lambda: bool(journal.frames("encode_voice")))
+        upload.cancel()
+        await asyncio.gather(upload, return_exceptions=True)
+    (tmp_path / "gate").touch()
+    await until(lambda: "mine" in names(clients(gateway)))
+
+
 async def test_another_gateway_of_the_directory_finds_a_voice_by_its_name_at_once(
     make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes, tmp_path: Path
 ) -> None:
