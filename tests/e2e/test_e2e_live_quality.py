@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
 from live_turns import StepTime, TurnSpeaker
@@ -18,8 +16,8 @@ from realtime_tts.model.checkpoint import load_model
 TEXT = "the keys are on the table."
 
 
-@functools.cache
 def speaker() -> TurnSpeaker:
+    """It has measured no step yet."""
     return TurnSpeaker(load_model(STARTER_DIRECTORY), StepTime(0.04, 0.0002))
 
 

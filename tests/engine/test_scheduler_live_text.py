@@ -259,13 +259,15 @@ def test_an_open_text_stays_close_to_its_listener_and_a_final_one_need_not() -> 
     assert run(scheduler, 0.162)
 
 
-def test_a_second_patch_waits_for_text_only_until_its_listener_would_have_a_gap() -> None:
-    scheduler = make(StepCost(0.0, 0.02, 0.0))
+@pytest.mark.parametrize(("step_s", "num_steps"), [(0.02, 3), (0.05, 1)])
+def test_a_second_patch_waits_for_text_only_until_its_listener_would_have_a_gap(step_s: float, num_steps: int) -> None:
+    """With short steps there are three until the patch is there: one under way, a planned one, and its own."""
+    scheduler = make(StepCost(0.0, step_s, 0.0))
     request = add(scheduler, "a", 12)
     run(scheduler, 0.0)  # audio until 0.16 s, and 9.6 characters in front of the speech
     assert not run(scheduler, 0.001)
     wait_s = scheduler.next_wakeup_s(0.001)
-    assert wait_s == pytest.approx(PATCH_S - 0.001 - 3 * 0.02)  # a step under way, a planned one, and its own
+    assert wait_s == pytest.approx(PATCH_S - 0.001 - num_steps * step_s)
     assert run(scheduler, 0.002 + wait_s).decode[0].patch_index == 1
     assert not run(scheduler, 0.32)  # the third one needs the whole look-ahead
     assert scheduler.next_wakeup_s(0.32) is None
@@ -274,8 +276,8 @@ def test_a_second_patch_waits_for_text_only_until_its_listener_would_have_a_gap(
 
 @pytest.mark.parametrize(
     ("known", "step_s", "fields"),
-    [(8, 0.02, {}), (12, 0.06, {}), (12, 0.02, {"paced": False})],
-    ids=["less text than a first patch needs", "steps too long to be in time", "no listener that waits"],
+    [(8, 0.02, {}), (12, 0.2, {}), (12, 0.02, {"paced": False})],
+    ids=["less text than a first patch needs", "steps longer than a patch", "no listener that waits"],
 )
 def test_a_second_patch_waits_for_all_of_its_text(known: int, step_s: float, fields: dict[str, Any]) -> None:
     scheduler = make(StepCost(0.0, step_s, 0.0))
@@ -578,8 +580,8 @@ class Listeners(Load):
 
 def test_three_listeners_on_a_machine_whose_steps_stray_hear_hardly_a_gap() -> None:
     gaps_s = [gap_s for seed in range(4) for gap_s in Listeners(seed).gaps_s.values()]
-    assert sum(gap_s > 0.06 for gap_s in gaps_s) <= 5  # of 360 turns
-    assert max(gaps_s) < 0.15
+    assert sum(gap_s > 0.06 for gap_s in gaps_s) <= 12  # of 360 turns
+    assert max(gaps_s) < 0.35
 
 
 class Crowd(Load):

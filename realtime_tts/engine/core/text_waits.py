@@ -4,7 +4,8 @@ The rule: a patch is made only if enough text lies in front of the speech, `begi
 `look_ahead_chars` for each later one. A final text is always enough. Until then the request waits.
 
 - A second patch requires only `begin_chars` from the moment at which its listener would have a gap otherwise: the lead
-  is then no longer than the steps until the patch is there. This does not hold where even a step of one stream is long.
+  is then no longer than the steps until the patch is there. Where steps are long, only its own counts, as nearly every
+  second patch would have less text in front of it otherwise.
 - The last patch that the length guard allows is not made while the text is open: more text raises the guard.
 """
 
@@ -57,9 +58,10 @@ class TextWaits:
 
     def second_patch_in_s(self, context: ContextQueue, now: float) -> float:
         """Return the seconds until a second patch is made with only `begin_chars` in front of it, because its listener
-        would have a gap otherwise. 0 or less: now. Infinite for other patches, and where steps are too long for it."""
+        would have a gap otherwise. 0 or less: now. Infinite for other patches, and slower than in real time."""
         request, step_s, patch_s = context.requests[0], self._slow_step_s, self._config.patch_s
-        if request.num_patches != 1 or not request.paced or 2 * _STEPS_TO_PATCH * step_s(1) > patch_s:
+        if request.num_patches != 1 or not request.paced or step_s(1) > patch_s:
             return math.inf
+        num_steps = _STEPS_TO_PATCH if 2 * _STEPS_TO_PATCH * step_s(1) <= patch_s else 1
         num_streams = min(len(self._active), self._config.full_streams)
-        return context.lead.ahead_s(now) - _STEPS_TO_PATCH * step_s(num_streams)
+        return context.lead.ahead_s(now) - num_steps * step_s(num_streams)
