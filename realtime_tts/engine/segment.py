@@ -165,7 +165,7 @@ def make_segment(
     default_flow_steps = loaded.policy.default_steps
     flow_steps = default_flow_steps if message.steps is None else message.steps
     voice, adapter = voices.get(message.voice, message.tenant), adapters.get(message.adapter)
-    alone = dataclasses.replace(voice.conditioning, instructions=instructions)
+    alone = _with_instructions(voice.conditioning, instructions)
     size = text_size(message, message.text, loaded, alone, continuity)
     if size.num_tokens == 0 and message.final:
         return None
@@ -221,6 +221,15 @@ def _instructions(message: frames.Generate, loaded: LoadedModel) -> str:
     if not loaded.supports_instructions:
         raise InvalidRequest("this model takes no instructions", field="instructions")
     return "(" + " ".join(message.instructions.translate(_BRACKETS).split()) + ")"
+
+
+def _with_instructions(voice: Conditioning, instructions: str) -> Conditioning:
+    """Return the surroundings of a text with instructions. After a prompt the model speaks them aloud, so with
+    instructions a voice is its reference alone, or its prompt's recording as a reference."""
+    if not instructions or voice.prompt is None:
+        return dataclasses.replace(voice, instructions=instructions)
+    reference = voice.prompt if voice.reference is None else voice.reference
+    return dataclasses.replace(voice, reference=reference, prompt=None, prompt_text="", instructions=instructions)
 
 
 def content_of(source: Sequence, end: int) -> list[bytes]:

@@ -616,6 +616,29 @@ def test_instructions_are_read_before_the_first_segment_only(tiny: LoadedModel) 
     assert done.prefill_positions == num_carried + 1
 
 
+@pytest.mark.parametrize("parts", ["prompt", "both"])
+def test_with_instructions_a_voice_is_a_reference_and_no_prompt(tiny: LoadedModel, parts: str) -> None:
+    """After a prompt, the model would speak the instructions aloud."""
+    harness = EngineHarness(tiny)
+    other = recording(0.02, seed=2) if parts == "both" else b""
+    prompt = recording(0.012, seed=1)  # whole patches: padded on neither side
+    reference = other or prompt
+    for name, payload, size in (("prompted", other + prompt, len(other)), ("referenced", reference, len(reference))):
+        message = frames.EncodeVoice(name, 16000, size, payload=payload)
+        harness.engine.post(latents_of(tiny, message, prompt_text="abc" if name == "prompted" else None))
+    for voice in ("prompted", "referenced"):
+        harness.say(voice, "hello", voice=voice, seed=1, instructions="an old man")
+        harness.say(f"{voice} next", "and on", voice, voice=voice, seed=1, segment=1, instructions="an old man")
+    harness.run()
+    for part in ("", " next"):
+        np.testing.assert_allclose(harness.pcm(f"prompted{part}"), harness.pcm(f"referenced{part}"), atol=1e-4)
+    first, second = harness.end("prompted"), harness.end("referenced")
+    assert isinstance(first, frames.Done)
+    assert isinstance(second, frames.Done)
+    assert first.prefill_positions == second.prefill_positions
+    harness.assert_nothing_leaked()
+
+
 def test_a_model_without_instructions_says_so(tiny_first: LoadedModel) -> None:
     harness = EngineHarness(tiny_first)
     harness.say("x", "hello", instructions="an old man")
