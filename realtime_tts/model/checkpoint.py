@@ -31,7 +31,10 @@ from realtime_tts.model.weights import (
     to_upstream,
 )
 
-_HUB_FILES = ["*.json", "*.safetensors", "*.bin", "*.pth"]
+# Patterns also match in subdirectories, which hold a trainer's steps. The safetensors are the model's and the VAE's.
+_HUB_FILES = ["config.json", "tokenizer.json", "serving.json", "model.safetensors.index.json", "*.safetensors"]
+_HUB_FILES += ["pytorch_model.bin", "audiovae.pth"]
+_HUB_DIRECTORIES = ["*/*"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ def resolve_directory(path_or_id: str | Path) -> Path:
     from huggingface_hub import snapshot_download  # imported late: most runs load a directory
 
     try:
-        return Path(snapshot_download(str(path_or_id), allow_patterns=_HUB_FILES))
+        return Path(snapshot_download(str(path_or_id), allow_patterns=_HUB_FILES, ignore_patterns=_HUB_DIRECTORIES))
     except Exception as error:  # the client raises its own, HTTP and OS errors
         raise CheckpointError(f"{path_or_id} is no directory, and was not found on the hub: {error}") from error
 

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import huggingface_hub
 import pytest
 import torch
+from hub_server import hub_of
 from random_checkpoints import CONFIGS, write_checkpoint
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -370,6 +374,23 @@ def test_a_hub_id_is_downloaded(original, monkeypatch):
     loaded = load_model("openbmb/VoxCPM2")
     assert calls == ["openbmb/VoxCPM2"]
     assert (loaded.name, loaded.path) == ("VoxCPM2", original)
+
+
+def test_of_a_repository_only_the_files_of_its_checkpoint_are_downloaded(directory, tmp_path, monkeypatch):
+    """By the hub's own client: neither its card, nor what training left there, which can be gigabytes."""
+    wanted = {path.name for path in directory.iterdir()}
+    for extra in ("README.md", "tokenizer_config.json", "optimizer.pth", "step_500/model.safetensors"):
+        (directory / extra).parent.mkdir(exist_ok=True)
+        (directory / extra).write_text("something else")
+    code = "from realtime_tts.model.checkpoint import resolve_directory as r; print(r('openbmb/VoxCPM2'))"
+    with hub_of(directory, "openbmb/VoxCPM2") as address:
+        env = os.environ | {"HF_ENDPOINT": address, "HF_HUB_CACHE": str(tmp_path / "hub"), "NO_PROXY": "127.0.0.1"}
+        downloaded = Path(subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip())
+    assert {path.name for path in downloaded.iterdir()} == wanted
+    assert same_weights(load_model(downloaded), load_model(directory))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert resolve_directory("openbmb/VoxCPM2") == downloaded  # complete, though the repository has more files
 
 
 def test_an_unknown_path_or_failed_download_is_a_checkpoint_error(tmp_path, monkeypatch):
