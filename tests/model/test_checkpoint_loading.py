@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 import re
@@ -193,6 +194,42 @@ def test_parts_that_only_together_have_the_right_size_are_refused(directory, one
     change(directory / "model.safetensors", move_rows)
     with pytest.raises(CheckpointError, match=rf"{stem}{one}\.weight is shaped"):
         load_model(directory)
+
+
+PUBLISHED_BYTES = 4_580_080_592  # of openbmb/VoxCPM2's model.safetensors
+
+
+def test_the_published_file_has_the_weights_that_are_expected_of_it():
+    """Its size is known, and follows from the names and shapes: another weight, name or shape would change it."""
+    local = {"hidden_dim": 1024, "ffn_dim": 4096, "num_heads": 16, "num_layers": 12, "kv_channels": 128}
+    sizes = {"hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads": 16, "num_hidden_layers": 28}
+    factors = {"short_factor": [1.0] * 64, "long_factor": [1.0] * 64, "original_max_position_embeddings": 32768}
+    sizes |= {"kv_channels": 128, "vocab_size": 73448, "max_position_embeddings": 32768, "rope_scaling": factors}
+    lm = CONFIGS[NAME]["lm_config"] | sizes
+    raw = {"architecture": NAME, "lm_config": lm, "encoder_config": local, "dit_config": local}
+    with torch.device("meta"), Uninitialised():
+        model = VoxCPM(parse_config(raw))
+    del model.vae
+    header, end = {}, 0
+    for name, shape in sorted(upstream_shapes(model).items()):
+        begin, end = end, end + 2 * math.prod(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    num_header = -(-len(json.dumps(header, separators=(",", ":"))) // 8) * 8
+    assert 8 + num_header + end == PUBLISHED_BYTES
+
+
+def upstream_shapes(model: nn.Module) -> dict[str, list[int]]:
+    shapes = {}
+    for name, tensor in model.state_dict().items():
+        prefix, _, leaf = name.rpartition(".")
+        stem, _, layer = prefix.rpartition(".")
+        if layer in weights.FUSED:
+            rows = weights.fused_sizes(model.get_submodule(stem), layer)
+            parts = zip(weights.FUSED[layer], rows, strict=True)
+            shapes |= {f"{stem}.{part}.{leaf}": [size, *tensor.shape[1:]] for part, size in parts}
+        else:
+            shapes[name] = list(tensor.shape)
+    return shapes
 
 
 def test_query_and_key_in_each_others_place_are_refused(directory):
