@@ -131,7 +131,7 @@ def resolve_directory(path_or_id: str | Path) -> Path:
     try:
         return Path(snapshot_download(str(path_or_id), allow_patterns=_HUB_FILES, ignore_patterns=_HUB_DIRECTORIES))
     except Exception as error:  # the client raises its own, HTTP and OS errors
-        raise CheckpointError(f"{path_or_id} is no directory, and was not found on the hub: {error}") from error
+        raise CheckpointError(f"{path_or_id} is no directory, and could not be taken from the hub: {error}") from error
 
 
 def save_weights(model: VoxCPM, directory: Path, dtype: torch.dtype | None = None) -> None:
