@@ -339,6 +339,7 @@ def main() -> None:
     parser.add_argument("--clients", required=True, help="where to create the unix socket for clients")
     parser.add_argument("--control", type=int, required=True, help="descriptor of a socket to the supervisor")
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("httpx2").setLevel("WARNING")  # of a download it logs each request, with signed addresses
     arguments = parser.parse_args()
     status = asyncio.run(serve(arguments.options, arguments.control, arguments.clients))
     sys.stdout.flush()

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
+from hub_server import hub_of
 from processes import supervisors, worker_pids
 from random_adapters import write_adapter
 from tiny_voice import NAME, PATCH_SAMPLES, RATE_HZ, VOICES
@@ -504,6 +505,29 @@ async def test_a_worker_that_downloads_its_model_shows_that_it_lives(
     assert received[-1].message == "the hub is gone"
     assert await serving == 3
     writer.close()
+
+
+async def test_a_model_of_the_hub_is_downloaded_and_speaks(
+    tiny_voice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And again when the hub cannot be reached. Requests are not logged: their addresses are signed."""
+
+    async def start_and_speak() -> None:
+        client = make(Path("owner/name"))
+        try:
+            await client.start()
+            _, done = await collect(speak(client, "hello", max_patches=4))
+        finally:
+            await client.close()
+        assert isinstance(done, frames.Done)
+
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with hub_of(tiny_voice, "owner/name") as address:
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        await start_and_speak()
+    assert "HTTP Request" not in capfd.readouterr().err
+    await start_and_speak()
 
 
 class HurriedEngine(CountingEngine):
