@@ -45,6 +45,7 @@ def test_a_text_is_spoken_in_segments():
     [
         ("The “red” one", "The red one"),
         ("The red one (and the blue) is here", "The red one, and the blue, is here"),
+        ("(An old man)Now this", "An old man, Now this"),
         ("Now what?! Yes", "Now what? Yes"),
         ("**Now** `this` [one](http://x.org)", "Now this one"),
         ("Now 😀 this", "Now this"),
