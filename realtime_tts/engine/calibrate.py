@@ -166,7 +166,7 @@ def cache_path(checkpoint: Path) -> Path:
     """Return the cache file for a checkpoint. It changes with the checkpoint's files and with the method's version."""
     digest = hashlib.blake2b(str(_VERSION).encode(), digest_size=16)
     for file in sorted(checkpoint.iterdir()):
-        if file.suffix in (".json", ".safetensors", ".bin", ".pth"):
+        if file.suffix in (".json", ".safetensors", ".bin", ".pth") and file.exists():  # a link may lead nowhere
             stat = file.stat()  # follows the links of the hub's cache
             digest.update(f"{file.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
     return cache_directory("text-heads") / f"{digest.hexdigest()}.json"

@@ -124,6 +124,16 @@ def test_another_checkpoint_is_listened_to_once(
     assert len(asked) == 2
 
 
+def test_a_link_that_leads_nowhere_is_no_part_of_the_checkpoint(
+    checkpoint: LoadedModel, asked: list[float | None]
+) -> None:
+    """Such as to an optimizer's state, deleted from the hub's cache to free the disk."""
+    before = cache_path(checkpoint.path)
+    (checkpoint.path / "optimizer.pth").symlink_to(checkpoint.path / "deleted")
+    assert cache_path(checkpoint.path) == before
+    assert with_text_head(checkpoint).policy.text_head == FOUND
+
+
 def test_that_none_qualifies_is_remembered_too(checkpoint: LoadedModel, asked: list[float | None]) -> None:
     write_cache(cache_path(checkpoint.path), None)
     assert with_text_head(checkpoint).policy.text_head is None
