@@ -80,7 +80,7 @@ let drafted = null;
 let voiceTalk = null;
 /** Request for a whole speech that is under way. @type {AbortController | null} */
 let whole = null;
-/** Id of the voice whose preview was asked for last. @type {string | null} */
+/** Id of the voice whose preview is on its way. @type {string | null} */
 let awaited = null;
 /** The server's model. @type {string | undefined} */
 let model;
@@ -191,19 +191,27 @@ function showAdapters(names, wanted) {
 // ---- voices -------------------------------------------------------------------------------------------------------
 
 async function hearPreview(voice) {
-  const again = preview.playing && preview.of === voice.id;
-  preview.stop();
-  if (again) return;
+  const again = awaited === voice.id || (preview.playing && preview.of === voice.id);
   interrupt();
+  if (again) return;
   awaited = voice.id;
   voices.showHeard(voice.id, true);
   try {
     const recording = await http().preview(voice.id);
-    if (awaited === voice.id) await preview.play(recording, voice.id); // another one may have been asked for since
+    if (awaited !== voice.id) return; // it was stopped, or another one was asked for
+    awaited = null;
+    await preview.play(recording, voice.id);
   } catch (error) {
-    if (awaited === voice.id) voices.showHeard();
+    if (awaited === voice.id) stopPreview();
     notice.show(error);
   }
+}
+
+/** Stop a preview or a replay, also a preview that is on its way. */
+function stopPreview() {
+  awaited = null;
+  preview.stop();
+  voices.showHeard();
 }
 
 async function voiceMade(voice) {
@@ -247,8 +255,7 @@ async function speak(seed) {
     if (!tts) return undefined;
   }
   if (context) interrupt();
-  awaited = null;
-  preview.stop();
+  stopPreview();
   sayAboutVoices('');
   bringStageIntoView();
   return speakWith(voices.chosen, text, seed);
@@ -444,7 +451,7 @@ async function interrupt() {
   const [target, take, written] = [context, shown, transcript];
   dropDraft();
   voiceTalk?.interrupt();
-  preview.stop();
+  stopPreview();
   if (whole) setPhase('interrupted', 'Stopped before it began');
   whole?.abort();
   whole = null;
@@ -568,7 +575,6 @@ function stage(take) {
 /** @param {Take} take @param {number} [fromMs] */
 async function replay(take, fromMs = 0) {
   interrupt();
-  awaited = null;
   stage(take);
   setPhase('replaying', `Replaying${speakerWords()}`);
   showPosition(fromMs);
@@ -869,7 +875,7 @@ const voiceTalkLoaded = once(async () => {
   const { VoiceTalk } = await import('./voice-talk.js');
   return (voiceTalk = new VoiceTalk($('by-voice'), talk, {
     session: () => ({ audio: { output: { voice: voices.chosen } } }),
-    begin: () => (interrupt(), preview.stop(), voiceSwitch.turnOff(), notice.clear(), edit()),
+    begin: () => (interrupt(), voiceSwitch.turnOff(), notice.clear(), edit()),
     called: (isOn) => (voiceSwitch.element.hidden = isOn),
     phase: setPhase,
     follow: () => ($('transcript').scrollTop = $('transcript').scrollHeight),
@@ -877,7 +883,7 @@ const voiceTalkLoaded = once(async () => {
   }));
 });
 $('by-voice').addEventListener('click', async () => (await voiceTalkLoaded()).toggle());
-$('new-voice').addEventListener('click', async () => (interrupt(), preview.stop(), (await makerLoaded()).open(making)));
+$('new-voice').addEventListener('click', async () => (interrupt(), (await makerLoaded()).open(making)));
 $('use-code').addEventListener('click', async () => (await codeLoaded()).open());
 
 // A page kept for "back" would keep its session and its speech on the server; a clean close frees both at once.

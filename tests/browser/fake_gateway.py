@@ -15,11 +15,13 @@ brackets in the text are stage directions:
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import mimetypes
 import re
 import struct
 import threading
+import wave
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import ascii_lowercase
@@ -260,6 +262,8 @@ class FakeGateway:
             return Response(503, "Service Unavailable", Headers({"Content-Length": "0"}))
         if path != "/readyz" and self.key is not None and not self._brings_key(headers):
             return _problem(401, "unauthorized", "this API key is not active")
+        if path.endswith("/preview"):
+            return _response(_silence(2.0), "audio/wav")
         if path == "/v1/stream":
             return _problem(429, "too_many_sessions", "no more") if self.full else None
         model = {"id": "tones", "text": {"max_chars": 20_000, "letters": ascii_lowercase}}
@@ -476,6 +480,14 @@ class FakeGateway:
 async def _send(socket: ServerConnection | None, **message: Any) -> None:
     if socket is not None:
         await socket.send(json.dumps(message))
+
+
+def _silence(duration_s: float) -> bytes:
+    with io.BytesIO() as file:
+        with wave.open(file, "wb") as recording:
+            recording.setparams((1, 2, 8_000, 0, "NONE", ""))
+            recording.writeframes(bytes(round(duration_s * 8_000) * 2))
+        return file.getvalue()
 
 
 def _problem(status: int, code: str, message: str) -> Response:

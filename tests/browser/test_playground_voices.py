@@ -190,6 +190,43 @@ def test_a_third_voice_takes_the_place_of_the_pinned_one_that_is_heard(
     assert opened(gateway) == [], "choosing is silent"
 
 
+HOLD_BACK_PREVIEWS = """
+const { fetch } = window;
+const arrival = new Promise((resolve) => (window.__letThemArrive = resolve));
+window.fetch = async (...asked) => {
+  const answer = await fetch(...asked);
+  if (`${asked[0]}`.endsWith('/preview')) await arrival;
+  return answer;
+};
+window.__heard = [];
+const keep = ({ target }) => __heard.push(`${target.dataset.voice} ${target.dataset.heard}`);
+const marks = { subtree: true, attributeFilter: ['data-heard'] };
+new MutationObserver((changes) => changes.forEach(keep)).observe(document.getElementById('voices'), marks);
+"""
+WAITING = "return [...document.querySelectorAll('[data-heard=waiting]')].map((tile) => tile.dataset.voice)"
+
+
+def test_a_preview_that_is_on_its_way_is_stopped_by_what_stops_speech(page: PlaygroundPage) -> None:
+    page.script(HOLD_BACK_PREVIEWS)
+    for stop in (
+        page.press_escape,
+        lambda: tile_button(page, "high", "hear"),
+        lambda: page.speak(TEXT),
+        lambda: page.open_dialog("new-voice"),
+    ):
+        tile_button(page, "high", "hear")
+        assert page.script(WAITING) == ["high"]
+        stop()
+        assert page.script(WAITING) == []
+    page.press_escape()
+    tile_button(page, "low", "hear")
+    page.script("__letThemArrive()")
+    page.wait(lambda: page.script(HEARD) == "low", "the one that was not stopped")
+    assert "high now" not in page.script("return __heard"), "none of those that were stopped is heard"
+    tile_button(page, "low", "hear")
+    page.wait(lambda: page.script(HEARD) is None, "stopped")
+
+
 def test_an_older_server_is_not_asked_to_make_voices(chromium: Chrome, gateway: FakeGateway) -> None:
     gateway.makes_voices = False
     page = PlaygroundPage(chromium, gateway.url)
