@@ -228,6 +228,35 @@ def test_nothing_sticks_out_sideways(page: PlaygroundPage) -> None:
     page.press_escape()
 
 
+PLACES_OF_LETTERS = """
+const words = document.getElementById('transcript-text');
+const texts = document.createTreeWalker(words, NodeFilter.SHOW_TEXT), lefts = [];
+for (let node; (node = texts.nextNode()); ) {
+  for (let at = 0; at < node.length; at += 1) {
+    const range = document.createRange();
+    range.setStart(node, at);
+    range.setEnd(node, at + 1);
+    lefts.push(range.getBoundingClientRect().left);
+  }
+}
+return lefts;
+"""
+
+
+def test_each_paragraph_runs_in_its_own_direction(page: PlaygroundPage) -> None:
+    text = "שלום, עולם!\nHello, world!"
+    page.speak(text)
+    page.wait(lambda: page.phase() == "finished", "heard to the end")
+    lefts = page.script(PLACES_OF_LETTERS)
+    assert len(lefts) == len(text)
+    end = text.index("\n")
+    assert lefts[:end] == sorted(lefts[:end], reverse=True), "from the right, the exclamation mark at the left"
+    assert lefts[end + 1 :] == sorted(lefts[end + 1 :])
+    direction = "return getComputedStyle(document.querySelector(arguments[0])).unicodeBidi"
+    for place in ("#text", ".marks", "#message"):
+        assert page.script(direction, place) == "plaintext", "where it is written, too"
+
+
 def test_reduced_motion_is_respected(page: PlaygroundPage) -> None:
     page.script("document.getElementById('connection').dataset.state = 'connecting'")
     animations = []
