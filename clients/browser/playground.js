@@ -78,8 +78,8 @@ let frame = 0;
 let drafted = null;
 /** Spoken turns, once they were asked for. @type {import('./voice-talk.js').VoiceTalk | null} */
 let voiceTalk = null;
-/** Request for a whole speech that is under way. @type {AbortController | null} */
-let whole = null;
+/** Speech that was asked for and waits: for a connection, or over HTTP for all of it. @type {AbortController | null} */
+let waiting = null;
 /** Id of the voice whose preview is on its way. @type {string | null} */
 let awaited = null;
 /** The server's model. @type {string | undefined} */
@@ -94,12 +94,19 @@ let underrunsBefore = 0; // of earlier contexts
 /** The codec asked for in the session. @type {string | undefined} */
 let codec;
 let attempts = 0; // to connect; only the last one counts
+/** The last attempt to connect. @type {Promise<void>} */
+let connecting;
 /** Text written when the first audio was heard, for display. @type {string | null} */
 let writtenThen = null;
 
 // ---- connection ---------------------------------------------------------------------------------------------------
 
-async function connect(state = 'connecting') {
+function connect(state) {
+  connecting = tryToConnect(state);
+  return connecting;
+}
+
+async function tryToConnect(state = 'connecting') {
   const attempt = ++attempts;
   showConnection(state);
   try {
@@ -249,16 +256,28 @@ async function speak(seed) {
   if (wrong.length > 0) return wrong[0].reveal();
   if (isTalk() && voiceTalk?.isOn) return voiceTalk.say(text, (talk.message.value = ''));
   if (isTalk() && !talk.check()) return undefined;
+  if ($('insecure').hidden && (!tts || tts.state === 'closed') && !(await connectFirst())) return undefined;
   if (!$('insecure').hidden) return speakWhole();
-  if (!tts || tts.state === 'closed') {
-    await reconnect();
-    if (!tts) return undefined;
-  }
   if (context) interrupt();
   stopPreview();
   sayAboutVoices('');
   bringStageIntoView();
   return speakWith(voices.chosen, text, seed);
+}
+
+/** Wait for a connection, for speech that was asked for. @returns {Promise<boolean>} false: there is none, or it was stopped */
+async function connectFirst() {
+  interrupt(); // what was asked for before it
+  const connected = $('connection').dataset.state === 'connecting' ? connecting : reconnect();
+  const asked = new AbortController();
+  waiting = asked;
+  setPhase('speaking', 'Waiting for the server');
+  await connected;
+  if (asked.signal.aborted) return false;
+  waiting = null;
+  const canSpeak = tts !== null || !$('insecure').hidden;
+  if (!canSpeak) setPhase('failed', 'Not spoken');
+  return canSpeak;
 }
 
 /** @param {string | undefined} voice its id @param {string} text @param {number} [seed] */
@@ -361,7 +380,7 @@ async function speakWhole() {
   const voice = voices.chosen;
   const take = new Take({ voice, voiceName: voices.titleOf(voice), settings, text: settings.get('text') });
   const asked = new AbortController();
-  whole = asked;
+  waiting = asked;
   notice.clear();
   bringStageIntoView();
   setPhase('speaking', 'Waiting for all of the speech');
@@ -370,12 +389,12 @@ async function speakWhole() {
     take.addPcm(await pcm.arrayBuffer(), HTTP_SAMPLE_RATE);
   } catch (error) {
     if (asked.signal.aborted) return undefined;
-    whole = null;
+    waiting = null;
     notice.show(error);
     return setPhase('failed', 'Not spoken');
   }
   if (asked.signal.aborted) return undefined; // another one may be under way
-  whole = null;
+  waiting = null;
   takes.add(take);
   return replay(take);
 }
@@ -452,9 +471,9 @@ async function interrupt() {
   dropDraft();
   voiceTalk?.interrupt();
   stopPreview();
-  if (whole) setPhase('interrupted', 'Stopped before it began');
-  whole?.abort();
-  whole = null;
+  if (waiting) setPhase('interrupted', 'Stopped before it began');
+  waiting?.abort();
+  waiting = null;
   if (!target) return;
   target.writing.abort();
   context = null;

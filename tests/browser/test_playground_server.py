@@ -66,9 +66,50 @@ def test_a_visitor_without_a_key_is_not_nagged(visitor: PlaygroundPage, gateway:
     page.wait(lambda: "requires an API key" in page.notice(), "told")
     assert page.connection() == "closed"
     page.click("speak")
+    page.wait(lambda: asked(page), "asked again")
+    page.press_escape()
+    page.wait(lambda: page.text_of("phase") == "Not spoken", "nothing waits for a key that does not come")
+    page.click("speak")
     enter(page, KEY)
     page.wait(lambda: page.connection() == "open", "let in")
     page.wait(lambda: page.notice() == "", "and that is history")
+    page.wait(lambda: page.phase() == "finished", "what was asked for is spoken")
+
+
+HOLD_BACK_THE_OFFER = """{
+  const { fetch } = window;
+  const arrival = new Promise((resolve) => (window.__letItArrive = resolve));
+  window.fetch = async (...asked) => {
+    const answer = await fetch(...asked);
+    if (`${asked[0]}`.endsWith('/v1/models')) await arrival;
+    return answer;
+  };
+}"""
+
+
+def test_what_is_asked_for_before_the_page_is_connected_is_spoken_once(
+    visitor: PlaygroundPage, gateway: FakeGateway
+) -> None:
+    page = visitor
+    slow = page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": HOLD_BACK_THE_OFFER})
+    try:
+        page.visit()
+    finally:
+        page.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", slow)
+    page.write("Patience.")
+    page.click("speak")
+    assert page.text_of("phase") == "Waiting for the server"
+    assert page.text_of("speak").split()[0] == "Stop"
+    page.click("speak")
+    assert page.text_of("phase") == "Stopped before it began"
+    page.click("speak")
+    page.press_control_and(Keys.ENTER)
+    assert page.text_of("phase") == "Waiting for the server"
+    assert page.connection() == "connecting"
+    page.script("__letItArrive()")
+    page.wait(lambda: page.phase() == "finished", "heard to the end")
+    assert [message["text"] for message in gateway.messages("text")] == ["Patience."]
+    assert len(gateway.messages("session.start")) == 1, "no press begins anew"
 
 
 def test_a_key_that_is_withdrawn_is_asked_for_again(page: PlaygroundPage, gateway: FakeGateway) -> None:
