@@ -8,6 +8,7 @@ const TIMEOUT_MS = 5_000;
 const MAKING_TIMEOUT_MS = 120_000; // upload, check and encoding of a recording; synthesis of a preview
 const SPEECH_TIMEOUT_MS = 600_000; // of 20,000 characters on a small machine
 const NOT_OPENED = 1006; // the only code a browser gives for a refused socket
+const OPENAI_TOO_LONG = 'string_above_max_length';
 const NO_REASON = new Set(['not_found', 'method_not_allowed']); // from a proxy that forwards the stream only
 
 export class ServerHttp {
@@ -103,7 +104,8 @@ export class ServerHttp {
     const response = await this.#fetch(path, { headers: this.headers, ...options });
     if (response?.ok) return response;
     const body = await response?.json().catch(() => null);
-    if (body?.code) throw ServerError.fromWire(body);
+    const problem = body?.error ?? body; // `audio/speech` answers as OpenAI does
+    if (problem?.code) throw ServerError.fromWire({ ...problem, code: problem.code === OPENAI_TOO_LONG ? 'text_too_long' : problem.code });
     throw new ConnectionLost(response ? `The server answered ${response.status}` : 'The server did not answer');
   }
 

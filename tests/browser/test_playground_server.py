@@ -239,6 +239,10 @@ def test_without_https_the_page_speaks_over_http_and_says_what_to_do(chromium: C
         page.wait(lambda: page.phase() == "replayed", "to the end")
         assert page.notice() == ""
         assert page.console_errors() == []
+        page.write("Far too long. " * 1500)
+        page.click("speak")
+        page.wait(lambda: "text_too_long" in page.notice(), "told why, not that the connection was lost")
+        page.click("dismiss")
         page.driver.find_element("link text", "put the server behind https").click()
         page.wait(lambda: "Speech at once needs https" in page.driver.title, "the page that explains it")
         page.leave()
