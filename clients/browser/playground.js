@@ -161,7 +161,11 @@ function begunAnew() {
 
 function sessionError(error) {
   if (drafted && error.contextId === drafted.contextId) dropDraft(); // it is opened again when the message is sent
-  else if (error.code === 'unauthorized') reconnect(); // and ask for the current key
+  else requestFailed(error);
+}
+
+function requestFailed(error) {
+  if (error.code === 'unauthorized') reconnect(); // and ask for the current key
   else notice.show(error);
 }
 
@@ -210,7 +214,7 @@ async function hearPreview(voice) {
     await preview.play(recording, voice.id);
   } catch (error) {
     if (awaited === voice.id) stopPreview();
-    notice.show(error);
+    requestFailed(error);
   }
 }
 
@@ -390,8 +394,8 @@ async function speakWhole() {
   } catch (error) {
     if (asked.signal.aborted) return undefined;
     waiting = null;
-    notice.show(error);
-    return setPhase('failed', 'Not spoken');
+    setPhase('failed', 'Not spoken');
+    return requestFailed(error);
   }
   if (asked.signal.aborted) return undefined; // another one may be under way
   waiting = null;
@@ -638,7 +642,7 @@ async function download(take, format) {
   try {
     link.href = URL.createObjectURL(format === 'wav' ? take.wav : await http().speech(speechRequest(settingsOf(take), model, format)));
   } catch (error) {
-    return notice.show(error);
+    return requestFailed(error);
   }
   link.download = take.fileName(format);
   link.click();

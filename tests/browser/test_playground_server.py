@@ -216,6 +216,13 @@ def test_a_full_server_says_so_instead_of_a_lost_connection(visitor: PlaygroundP
     assert visitor.notice() == ""
 
 
+SEND_A_WITHDRAWN_KEY = """
+window.__fetch = window.fetch;
+const old = { Authorization: 'Bearer rtts_old' };
+window.fetch = (to, options) => __fetch(to, { ...options, headers: { ...options.headers, ...old } });
+"""
+
+
 def test_without_https_the_page_speaks_over_http_and_says_what_to_do(chromium: Chrome) -> None:
     with GatewayHarness(**with_key()) as gateway:  # without keys it answers to this machine's names only
         port = gateway.url.rsplit(":", 1)[1]
@@ -243,6 +250,19 @@ def test_without_https_the_page_speaks_over_http_and_says_what_to_do(chromium: C
         page.click("speak")
         page.wait(lambda: "text_too_long" in page.notice(), "told why, not that the connection was lost")
         page.click("dismiss")
+        page.write("Short.")
+        page.script(SEND_A_WITHDRAWN_KEY)
+        for press in ("document.getElementById('speak').click()", "document.querySelector('.hear').click()"):
+            page.script(press)
+            page.wait(lambda: asked(page), "asked for the key that is accepted now")
+            page.press_escape()
+            page.wait(lambda: "requires an API key" in page.notice(), "told")
+            page.click("dismiss")
+        page.script("window.fetch = __fetch")
+        page.click("speak")
+        enter(page, API_KEY)
+        page.wait(lambda: page.connection() == "open", "let in")
+        assert page.notice() == ""
         page.driver.find_element("link text", "put the server behind https").click()
         page.wait(lambda: "Speech at once needs https" in page.driver.title, "the page that explains it")
         page.leave()
