@@ -69,13 +69,19 @@ export class VoiceMaker {
 
   /** @param {{instructions?: boolean, consent?: 'required' | 'attested' | 'off'}} [making] as the server told it */
   open({ instructions = false, consent = 'attested' } = {}) {
+    if (this.#isBusy) return this.dialog.showModal(); // it was closed before the server had made the voice
     this.policy = consent;
     this.#get('describe-choice').hidden = !instructions;
     this.form.reset();
     this.#recordings = { record: null, file: null };
     this.#say('');
     this.#show();
-    this.dialog.showModal();
+    return this.dialog.showModal();
+  }
+
+  /** Whether the server is making a voice. */
+  get #isBusy() {
+    return this.form.getAttribute('aria-busy') === 'true';
   }
 
   get #source() {
@@ -125,7 +131,7 @@ export class VoiceMaker {
   }
 
   async #make() {
-    if (this.form.getAttribute('aria-busy') === 'true') return;
+    if (this.#isBusy) return;
     await this.#stopRecording();
     this.player.stop();
     const text = (id) => this.#get(id).value.trim();
@@ -193,7 +199,7 @@ export class VoiceMaker {
   async #tidy() {
     this.player.stop();
     await this.#stopRecording();
-    this.#recordings = { record: null, file: null };
+    if (!this.#isBusy) this.#recordings = { record: null, file: null };
   }
 
   #get(id) {

@@ -261,6 +261,40 @@ def test_what_is_missing_is_said_before_anything_is_sent(page: PlaygroundPage, g
     assert [path for path in gateway.requests if path.startswith("/v1/voices/")] == []
 
 
+HOLD_BACK_THE_VOICE = """
+const { fetch } = window;
+const arrival = new Promise((resolve) => (window.__letItFail = resolve));
+window.fetch = async (...asked) => {
+  if (asked[1]?.method !== 'POST') return fetch(...asked);
+  await arrival;
+  return Response.json({ code: 'voice_exists', message: 'there is one' }, { status: 409 });
+};
+"""
+
+
+def test_a_dialog_that_is_closed_while_its_voice_is_made_opens_as_it_was(page: PlaygroundPage, tmp_path: Path) -> None:
+    (tmp_path / "me.wav").write_bytes(bytes(1000))
+    page.script(HOLD_BACK_THE_VOICE)
+    page.open_dialog("new-voice")
+    page.script("document.querySelector('[name=made-of][value=file]').click()")
+    for element_id, entered in (("file", str(tmp_path / "me.wav")), ("voice-name", "Me"), ("consent-by", "I")):
+        page.driver.find_element("id", element_id).send_keys(entered)
+    page.driver.find_element("id", "consent-scope").send_keys("tests")
+    page.click("consent")
+    page.click("make-voice")
+    page.wait(lambda: "Making" in page.text_of("make-voice"), "sent")
+    page.press_escape()
+    page.wait(lambda: not is_open(page, "voice-dialog"), "closed")
+    page.open_dialog("new-voice")
+    name = "return document.getElementById('voice-name').value"
+    assert (page.script(name), page.text_of("make-voice")) == ("Me", "Making the voice …")
+    page.script("__letItFail()")
+    page.wait(lambda: "has this name" in page.text_of("voice-fault"), "told")
+    page.driver.find_element("id", "voice-name").send_keys("self")
+    page.click("make-voice")
+    page.wait(lambda: "has this name" in page.text_of("voice-fault"), "the recording was kept, and sent again")
+
+
 # ---- with a gateway whose worker is a fake one ----------------------------------------------------------------------
 
 
