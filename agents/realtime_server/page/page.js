@@ -13,10 +13,13 @@ const rows = new Map();
 async function begin() {
   setState('connecting', 'Connecting');
   $('notice').hidden = true;
+  $('call').disabled = true; // a second call would be heard beside this one, and never hung up
   try {
     call = await VoiceCall.begin(location.href, $('speech'));
   } catch (error) {
     return ended(error);
+  } finally {
+    $('call').disabled = false;
   }
   call.addEventListener('event', ({ detail }) => TAKE[detail.type]?.(detail));
   call.addEventListener('ended', ({ detail }) => ended(detail));
