@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from fake_gateway import PAGE, FakeGateway
 from playground_page import PlaygroundPage
@@ -28,6 +31,8 @@ export class VoiceCall extends EventTarget {
   hangUp() { this.dispatchEvent(new CustomEvent('ended', { detail: null })); }
 }
 """
+TELL = "__calls[0].call.dispatchEvent(new CustomEvent('event', { detail: JSON.parse(arguments[0]) }))"
+BUBBLES = "return [...document.querySelectorAll('.you, .bot')].map((e) => e.textContent)"
 
 
 @pytest.fixture
@@ -40,6 +45,18 @@ def page(chromium: Chrome, gateway: FakeGateway) -> PlaygroundPage:
     return agent
 
 
+def tell(page: PlaygroundPage, kind: str, **fields: Any) -> None:
+    page.script(TELL, json.dumps({"type": kind, **fields}))
+
+
+def call(page: PlaygroundPage) -> None:
+    page.click("call")
+    page.script("__calls[0].answer()")
+    page.wait(lambda: page.script("return !document.getElementById('call').disabled"), "answered")
+    tell(page, "session.created")
+    assert page.text_of("call").strip() == "Hang up"
+
+
 def test_two_presses_are_one_call(page: PlaygroundPage) -> None:
     page.script("for (const _ of [1, 2]) document.getElementById('call').click()")
     assert page.script("return __calls.length") == 1
@@ -47,3 +64,16 @@ def test_two_presses_are_one_call(page: PlaygroundPage) -> None:
     page.wait(lambda: page.script("return !document.getElementById('call').disabled"), "answered")
     page.click("call")
     page.wait(lambda: page.script("return document.getElementById('state').dataset.state") == "idle", "hung up")
+
+
+def test_a_noise_leaves_no_empty_bubble_and_a_failed_recognition_is_told(page: PlaygroundPage) -> None:
+    call(page)
+    for item, kind, fields in [
+        ("a", "completed", {"transcript": ""}),
+        ("b", "completed", {"transcript": "Hello?"}),
+        ("c", "failed", {"error": {"code": "overloaded", "message": "all are busy"}}),
+    ]:
+        tell(page, "conversation.item.added", item={"id": item, "role": "user"})
+        tell(page, f"conversation.item.input_audio_transcription.{kind}", item_id=item, **fields)
+    assert page.script(BUBBLES) == ["Hello?"]
+    assert "Every voice is busy" in page.notice()

@@ -12,7 +12,7 @@ const rows = new Map();
 
 async function begin() {
   setState('connecting', 'Connecting');
-  $('notice').hidden = true;
+  tell(null);
   $('call').disabled = true; // a second call would be heard beside this one, and never hung up
   try {
     call = await VoiceCall.begin(location.href, $('speech'));
@@ -31,9 +31,14 @@ function ended(error) {
   call = null;
   $('call').firstElementChild.textContent = 'Call';
   delete $('call').dataset.calling;
+  tell(error);
+  setState('idle', 'Not connected');
+}
+
+/** @param {{code?: string, message: string} | null} error */
+function tell(error) {
   $('notice').firstElementChild.textContent = error ? kindWords(error) : '';
   $('notice').hidden = !error;
-  setState('idle', 'Not connected');
 }
 
 const TAKE = {
@@ -47,7 +52,14 @@ const TAKE = {
   'output_audio_buffer.started': () => setState('speaking', 'Agent is speaking'),
   'output_audio_buffer.stopped': () => setState('listening', 'Listening'),
   'conversation.item.added': ({ item }) => row(item.id, item.role === 'user' ? 'you' : 'bot'),
-  'conversation.item.input_audio_transcription.completed': (event) => (row(event.item_id, 'you').textContent = event.transcript),
+  'conversation.item.input_audio_transcription.completed': ({ item_id: id, transcript }) => {
+    if (transcript) row(id, 'you').textContent = transcript;
+    else row(id, 'you').remove(); // a noise
+  },
+  'conversation.item.input_audio_transcription.failed': ({ item_id: id, error }) => {
+    row(id, 'you').remove();
+    tell(error);
+  },
   'response.output_audio_transcript.delta': (event) => (row(event.item_id, 'bot').textContent += event.delta),
   'conversation.item.truncated': (event) => call?.send('conversation.item.retrieve', { item_id: event.item_id }),
   'conversation.item.retrieved': ({ item }) => (row(item.id, 'bot').textContent = `${item.content[0].transcript} …`),
