@@ -33,6 +33,7 @@ export class VoiceCall extends EventTarget {
 """
 TELL = "__calls[0].call.dispatchEvent(new CustomEvent('event', { detail: JSON.parse(arguments[0]) }))"
 BUBBLES = "return [...document.querySelectorAll('.you, .bot')].map((e) => e.textContent)"
+AT_END = "const e = document.getElementById('transcript'); return e.scrollHeight - e.clientHeight - e.scrollTop < 2"
 
 
 @pytest.fixture
@@ -77,3 +78,13 @@ def test_a_noise_leaves_no_empty_bubble_and_a_failed_recognition_is_told(page: P
         tell(page, f"conversation.item.input_audio_transcription.{kind}", item_id=item, **fields)
     assert page.script(BUBBLES) == ["Hello?"]
     assert "Every voice is busy" in page.notice()
+
+
+def test_the_end_of_a_long_conversation_is_in_sight(page: PlaygroundPage) -> None:
+    call(page)
+    for number in range(40):
+        item = str(number)
+        tell(page, "conversation.item.added", item={"id": item, "role": "assistant"})
+        tell(page, "response.output_audio_transcript.delta", item_id=item, delta=f"Answer {number}.")
+    assert page.script("const e = document.getElementById('transcript'); return e.scrollHeight > e.clientHeight")
+    assert page.script(AT_END)

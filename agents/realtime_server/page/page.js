@@ -53,14 +53,14 @@ const TAKE = {
   'output_audio_buffer.stopped': () => setState('listening', 'Listening'),
   'conversation.item.added': ({ item }) => row(item.id, item.role === 'user' ? 'you' : 'bot'),
   'conversation.item.input_audio_transcription.completed': ({ item_id: id, transcript }) => {
-    if (transcript) row(id, 'you').textContent = transcript;
+    if (transcript) write(id, 'you', transcript);
     else row(id, 'you').remove(); // a noise
   },
   'conversation.item.input_audio_transcription.failed': ({ item_id: id, error }) => {
     row(id, 'you').remove();
     tell(error);
   },
-  'response.output_audio_transcript.delta': (event) => (row(event.item_id, 'bot').textContent += event.delta),
+  'response.output_audio_transcript.delta': ({ item_id: id, delta }) => write(id, 'bot', row(id, 'bot').textContent + delta),
   'conversation.item.truncated': (event) => call?.send('conversation.item.retrieve', { item_id: event.item_id }),
   'conversation.item.retrieved': ({ item }) => (row(item.id, 'bot').textContent = `${item.content[0].transcript} …`),
   'response.done': ({ response }) => {
@@ -80,6 +80,12 @@ function row(id, kind) {
     $('transcript').append(made);
   }
   return rows.get(id);
+}
+
+/** Write the text of an item, and keep the end of the conversation in sight. */
+function write(id, kind, text) {
+  row(id, kind).textContent = text;
+  $('transcript').scrollTop = $('transcript').scrollHeight;
 }
 
 function setState(state, words) {
