@@ -540,7 +540,8 @@ function finish(target) {
   if (target.state === 'failed') {
     const { spokenChars, spokenText } = target.spokenByClock();
     target.turn?.settle(spokenText);
-    return transcript.cut(spokenChars, target.track === null ? 'not spoken' : 'stopped here');
+    transcript.cut(spokenChars, target.track === null ? 'not spoken' : 'stopped here');
+    return setPhase('failed', target.track === null ? 'Not spoken' : `Stopped early${target.isCutOff ? ': the connection was lost' : ''}`);
   }
   target.turn?.settle(target.text);
   if (target.text === '') { // it was too long, or the language model wrote nothing
@@ -553,10 +554,10 @@ function finish(target) {
   return setPhase('finished', 'Nothing in this text can be spoken.');
 }
 
+/** Show why nothing more follows. What has arrived is still heard, and can be stopped. */
 function fail(target, error) {
   notice.show(error);
-  const lost = error.code === 'connection_lost' ? ': the connection was lost' : '';
-  setPhase('failed', target.track === null ? 'Not spoken' : `Stopped early${lost}`);
+  target.isCutOff = error.code === 'connection_lost';
   target.writing.abort();
 }
 

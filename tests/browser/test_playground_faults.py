@@ -115,10 +115,20 @@ def test_a_dead_gateways_speech_goes_on_in_another_session(page: PlaygroundPage,
     assert gateway.messages("playback")[-1]["played_ms"] == len(second.text) * MS_PER_CHAR
 
 
+NOTE_FAILURE = """
+const [stage, page] = [document.getElementById('stage'), __playground];
+new MutationObserver(() => {
+  if (stage.dataset.phase === 'failed') window.__playedAtFailure = page.samplesPlayed(page.last().number);
+}).observe(stage, { attributeFilter: ['data-phase'] });
+"""
+
+
 def test_a_failed_context_is_heard_as_far_as_it_goes_and_explained(page: PlaygroundPage) -> None:
+    page.script(NOTE_FAILURE)
     number = page.speak(f"[fail] {TEXT}")
     page.wait(lambda: "engine_lost" in page.notice(), "told")
     page.wait(lambda: page.struck_text(), "the rest is struck")
+    assert page.script("return __playedAtFailure") == page.sample_rate(), "to be stopped for as long as it is heard"
     assert page.num_played(number) == page.sample_rate(), "one second arrived, one second was heard"
     assert page.phase() == "failed"
     assert "restarted" in page.notice()
