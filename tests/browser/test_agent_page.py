@@ -88,3 +88,18 @@ def test_the_end_of_a_long_conversation_is_in_sight(page: PlaygroundPage) -> Non
         tell(page, "response.output_audio_transcript.delta", item_id=item, delta=f"Answer {number}.")
     assert page.script("const e = document.getElementById('transcript'); return e.scrollHeight > e.clientHeight")
     assert page.script(AT_END)
+
+
+def test_an_answer_runs_in_its_own_direction(page: PlaygroundPage) -> None:
+    call(page)
+    tell(page, "conversation.item.added", item={"id": "a", "role": "assistant"})
+    tell(page, "response.output_audio_transcript.delta", item_id="a", delta="\u05e9\u05dc\u05d5\u05dd!")
+    places = (
+        "const [first, last] = [0, 4].map((at) => {"
+        "  const range = document.createRange();"
+        "  range.setStart(document.querySelector('.bot').firstChild, at);"
+        "  range.setEnd(document.querySelector('.bot').firstChild, at + 1);"
+        "  return range.getBoundingClientRect().left;"
+        "}); return last < first"
+    )
+    assert page.script(places), "the exclamation mark is at its left"
