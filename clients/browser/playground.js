@@ -165,8 +165,9 @@ function sessionError(error) {
 }
 
 function requestFailed(error) {
-  if (error.code === 'unauthorized') reconnect(); // and ask for the current key
-  else notice.show(error);
+  if (error.code === 'unauthorized') return reconnect(); // and ask for the current key
+  if (error.code === 'voice_not_found') loadOffer().catch(() => {}); // it was deleted elsewhere
+  return notice.show(error);
 }
 
 const http = () => new ServerHttp(STREAM, keys.key);
@@ -238,7 +239,9 @@ async function renameVoice(id, name) {
 
 async function deleteVoice(id) {
   const name = voices.titleOf(id);
-  await http().deleteVoice(id);
+  await http().deleteVoice(id).catch((error) => {
+    if (error.code !== 'voice_not_found') throw error; // otherwise it was deleted elsewhere
+  });
   await loadOffer();
   sayAboutVoices(`${name} was deleted.`);
 }

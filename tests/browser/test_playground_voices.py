@@ -295,6 +295,35 @@ def test_a_dialog_that_is_closed_while_its_voice_is_made_opens_as_it_was(page: P
     page.wait(lambda: "has this name" in page.text_of("voice-fault"), "the recording was kept, and sent again")
 
 
+FIND_NO_VOICE_TO_DELETE = """
+const { fetch } = window;
+const gone = () => Response.json({ code: 'voice_not_found', message: 'unknown voice' }, { status: 404 });
+window.fetch = async (...asked) => (asked[1]?.method === 'DELETE' ? gone() : fetch(...asked));
+"""
+
+
+def test_a_voice_that_was_deleted_in_another_tab_goes(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    mine = {"id": "mine", "name": "Mine", "kind": "cloned", "description": "", "language": "en"}
+    gateway.more_voices = [mine]
+    page.open()
+    page.choose_voice("mine")
+    gateway.more_voices = []
+    page.write(TEXT)
+    page.click("speak")
+    page.wait(lambda: "voice_not_found" in page.notice(), "told")
+    page.wait(lambda: "mine" not in page.voices(), "it cannot be chosen again")
+    assert page.chosen_voice() == "high"
+
+    gateway.more_voices = [mine]
+    page.open()
+    page.script(FIND_NO_VOICE_TO_DELETE)
+    tile_button(page, "mine", "edit")
+    gateway.more_voices = []
+    page.script("const b = document.querySelector('#edit-dialog .interrupt'); b.click(); b.click()")
+    page.wait(lambda: page.text_of("voice-note") == "Mine was deleted.", "it is gone, as was wanted")
+    assert "mine" not in page.voices()
+
+
 # ---- with a gateway whose worker is a fake one ----------------------------------------------------------------------
 
 
