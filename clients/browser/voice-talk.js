@@ -17,6 +17,8 @@ const DEFAULT_ADDRESS = 'http://localhost:8060';
 export class VoiceTalk {
   /** @type {VoiceCall | null} */
   #call = null;
+  /** Whether a call that is being made is still wanted. */
+  #isWanted = false;
   /** Turns by the ids of their items, and the newest. @type {Map<string, import('./talk.js').Turn & {text: string}>} */
   #turns = new Map();
   #newest = null;
@@ -39,11 +41,13 @@ export class VoiceTalk {
     if (address === null) return undefined;
     this.page.begin();
     this.page.phase('idle', 'Calling the voice agent');
-    this.button.disabled = true;
+    this.button.disabled = this.#isWanted = true;
     try {
-      this.#call = await VoiceCall.begin(address, this.speaker, this.page.session());
+      const call = await VoiceCall.begin(address, this.speaker, this.page.session());
+      if (!this.#isWanted) return call.hangUp(); // the visitor has left the talk meanwhile
+      this.#call = call;
     } catch (error) {
-      return this.#ended(error);
+      return this.#isWanted ? this.#ended(error) : undefined;
     } finally {
       this.button.disabled = false;
     }
@@ -53,6 +57,8 @@ export class VoiceTalk {
   }
 
   hangUp() {
+    if (this.#isWanted && !this.#call) this.page.phase('idle', 'The call is over.'); // it was not answered yet
+    this.#isWanted = false;
     this.#call?.hangUp();
   }
 
@@ -135,6 +141,7 @@ export class VoiceTalk {
   #ended(error) {
     for (const turn of this.#turns.values()) turn.settle(turn.text); // unless it is known better
     this.#call = this.#newest = null;
+    this.#isWanted = false;
     this.#turns.clear();
     this.#speaks = false;
     this.#showButton();

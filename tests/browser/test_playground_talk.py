@@ -209,3 +209,28 @@ def test_a_model_that_cannot_be_reached_is_told_and_the_talk_goes_on(page: Playg
     page.wait(lambda: page.text_of("phase") == "Speaking", "goes on", 60)
     page.click("speak")
     page.wait(lambda: page.phase() == "interrupted", "stopped", 60)
+
+
+SCRIPTED_CALL = b"""
+window.__calls = [];
+export class VoiceCall extends EventTarget {
+  static begin() {
+    return new Promise((resolve) => __calls.push({ call: new VoiceCall(), answer() { resolve(this.call); } }));
+  }
+  hangUp() { this.isOver = true; }
+}
+"""
+
+
+def test_a_call_that_is_answered_after_the_talk_was_left_is_hung_up(page: PlaygroundPage, gateway: FakeGateway) -> None:
+    gateway.pages = {"/voice-call.js": SCRIPTED_CALL}
+    page.script("document.querySelector('[name=source][value=talk]').click()")
+    page.click("by-voice")
+    page.wait(lambda: page.text_of("phase") == "Calling the voice agent", "calling")
+    page.script("document.querySelector('[name=source][value=typed]').click()")
+    assert page.text_of("phase") == "The call is over."
+    page.script("__calls[0].answer()")
+    page.wait(lambda: page.script("return __calls[0].call.isOver"), "the microphone is free")
+    assert page.script("return document.getElementById('by-voice').ariaPressed") == "false"
+    page.speak("Typed again.")
+    page.wait(lambda: page.phase() == "finished", "heard to the end")
