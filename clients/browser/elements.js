@@ -17,7 +17,7 @@ export function make(name, properties, ...children) {
 /**
  * A button with an icon or a text.
  * @param {{icon?: keyof typeof ICONS, text?: string, label: string, className?: string}} shown `label` for screen readers
- * @param {() => void} onClick
+ * @param {(event: MouseEvent) => void} onClick
  */
 export function button({ icon, text = '', label, className = '' }, onClick) {
   const element = make('button', { type: 'button', className, textContent: text });

@@ -640,13 +640,17 @@ function showPosition(ms) {
   waveform.draw();
 }
 
-/** @param {Take} take @param {'wav' | 'mp3'} format */
-async function download(take, format) {
+/** @param {Take} take @param {'wav' | 'mp3'} format @param {HTMLElement} pressed shows that the server makes it */
+async function download(take, format, pressed) {
+  if (pressed.ariaBusy === 'true') return undefined;
   const link = document.createElement('a');
+  pressed.ariaBusy = 'true';
   try {
     link.href = URL.createObjectURL(format === 'wav' ? take.wav : await http().speech(speechRequest(settingsOf(take), model, format)));
   } catch (error) {
     return requestFailed(error);
+  } finally {
+    pressed.ariaBusy = 'false';
   }
   link.download = take.fileName(format);
   link.click();
@@ -862,8 +866,8 @@ $('transcript').addEventListener('click', ({ target }) => {
   const fromMs = transcript.startOf(target);
   if (fromMs !== undefined && !context) replay(shown, fromMs);
 });
-$('save-wav').addEventListener('click', () => download(shown, 'wav'));
-$('save-mp3').addEventListener('click', () => download(shown, 'mp3'));
+$('save-wav').addEventListener('click', ({ currentTarget }) => download(shown, 'wav', currentTarget));
+$('save-mp3').addEventListener('click', ({ currentTarget }) => download(shown, 'mp3', currentTarget));
 $('keep-seed').addEventListener('click', toggleSeed);
 $('copy-link').addEventListener('click', copyLink);
 for (const event of ['input', 'change']) {

@@ -10,7 +10,7 @@ const EXCERPT_CHARS = 120;
 export class Takes {
   /**
    * @param {HTMLElement} section with a list
-   * @param {{replay: (take: Take) => void, download: (take: Take, format: string) => void, again: (take: Take) => void}} actions
+   * @param {{replay: (take: Take) => void, download: (take: Take, format: string, pressed: HTMLElement) => void, again: (take: Take) => void}} actions
    */
   constructor(section, actions) {
     this.section = section;
@@ -37,8 +37,8 @@ export class Takes {
     this.list.prepend(make('li', {},
       button({ icon: 'play', label: `Replay: ${excerpt}` }, () => replay(take)),
       make('div', {}, words, make('p', { className: 'about', title: 'Voice, length, time to first sound, seed. Slips are skipped or repeated words that the server found and said again before they were sent.', textContent: about.filter(Boolean).join(' · ') })),
-      button({ text: 'WAV', label: `Download WAV: ${excerpt}` }, () => download(take, 'wav')),
-      button({ text: 'MP3', label: `Download MP3: ${excerpt}` }, () => download(take, 'mp3')),
+      button({ text: 'WAV', label: `Download WAV: ${excerpt}` }, ({ currentTarget }) => download(take, 'wav', currentTarget)),
+      button({ text: 'MP3', label: `Download MP3: ${excerpt}` }, ({ currentTarget }) => download(take, 'mp3', currentTarget)),
       button({ text: 'Same settings', label: `Same settings: ${excerpt}` }, () => again(take)),
     ));
     this.list.children[MAX_TAKES]?.remove();

@@ -222,6 +222,20 @@ def test_the_seed_is_kept_and_a_takes_settings_come_back(page: PlaygroundPage, g
     assert page.script(texts) == ["Ah."] * 10, "the last ten"
 
 
+HOLD_BACK_THE_MP3 = """
+const { fetch } = window;
+const arrival = new Promise((resolve) => (window.__letItArrive = resolve));
+window.__numAsked = 0;
+window.fetch = async (...asked) => {
+  if (asked[1]?.method === 'POST') __numAsked += 1;
+  const answer = await fetch(...asked);
+  await arrival;
+  return answer;
+};
+"""
+IS_BUSY = "return document.getElementById('save-mp3').ariaBusy"
+
+
 def test_the_server_makes_an_mp3(chromium: Chrome, downloads: Path) -> None:
     with GatewayHarness(worker={"patch_delay_s": 0.002}) as gateway:
         page = PlaygroundPage(chromium, f"{gateway.url}/")
@@ -229,8 +243,14 @@ def test_the_server_makes_an_mp3(chromium: Chrome, downloads: Path) -> None:
         page.speak("Good morning.")
         finish(page)
         seed = page.text_of("keep-seed").split()[-1]
+        page.script(HOLD_BACK_THE_MP3)
         page.click("save-mp3")
+        assert page.script(IS_BUSY) == "true", "it shows that the press was taken"
+        page.click("save-mp3")
+        page.script("__letItArrive()")
         encoded = saved(page, downloads, f"good-morning-{seed}.mp3")
+        assert page.script(IS_BUSY) == "false"
+        assert page.script("return __numAsked") == 1
         page.leave()
     with av.open(io.BytesIO(encoded)) as file:
         assert file.format.name == "mp3"
