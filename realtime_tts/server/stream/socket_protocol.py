@@ -139,6 +139,9 @@ class StreamProtocol(WebSocketsSansIOProtocol):
                 _extensions(self.scope).pop(SOCKET_EXTENSION, None)
 
     def handle_close(self, event: Frame) -> None:
+        if not self.handshake_complete:
+            self._end_unanswered()
+            return
         super().handle_close(event)
         self.abort_later()
 
@@ -154,7 +157,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def send_receive_event_to_app(self) -> None:
         if self.curr_msg_data_type == "text" and not self.close_sent and not _is_utf8(self.frames[0]):
             self.frames = []
-            self.conn.send_close(_INVALID_DATA, "invalid_message")
+            if self.handshake_complete:
+                self.conn.send_close(_INVALID_DATA, "invalid_message")
             self.handle_parser_exception()
         else:
             super().send_receive_event_to_app()
@@ -169,11 +173,23 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self.transport.write(b"".join(frames))
 
     def handle_parser_exception(self) -> None:
+        if not self.handshake_complete:
+            self._end_unanswered()
+            return
         close = self.conn.close_sent
         if close is not None and not self.close_sent:
             self.on_failing(close.code, close.reason)
         super().handle_parser_exception()
         self.abort_later()
+
+    def _end_unanswered(self) -> None:
+        """End the connection of a peer that closes it, or breaks the protocol, before its handshake has an answer.
+
+        websockets can send neither a close frame nor a refusal then. What the application sends is discarded.
+        """
+        self.handshake_complete = self.close_sent = self.disconnected = True
+        self._tell_end()
+        self.transport.abort()
 
     def shutdown(self) -> None:
         if self.handshake_complete and not self.close_sent:
