@@ -30,6 +30,10 @@ class RawConnection:
     def send(self, data: bytes) -> None:
         self._writer.write(data)
 
+    def end(self) -> None:
+        """Send no more."""
+        self._writer.write_eof()
+
     async def read_until(self, end: bytes, timeout_s: float = 20.0) -> bytes:
         return await asyncio.wait_for(self._reader.readuntil(end), timeout_s)
 

@@ -120,6 +120,9 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     def eof_received(self) -> None:
         # Without this, asyncio would flush to the disconnected peer before it reports the end.
+        if not self.handshake_complete:
+            self._end_unanswered()
+            return
         self._tell_end()
         self.transport.abort()
 
@@ -183,7 +186,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self.abort_later()
 
     def _end_unanswered(self) -> None:
-        """End the connection of a peer that closes it, or breaks the protocol, before its handshake has an answer.
+        """End the connection of a peer that leaves, or breaks the protocol, before its handshake has an answer.
 
         websockets can send neither a close frame nor a refusal then. What the application sends is discarded.
         """

@@ -29,6 +29,7 @@ HANDSHAKE = (
 EARLY_FRAMES = {
     "close": Frame(Opcode.CLOSE, b"\x03\xe8").serialize(mask=True),
     "malformed": b"\xff\xff",
+    "none": b"",
     "not UTF-8": 2 * Frame(Opcode.TEXT, b"\xff").serialize(mask=True),
 }
 
@@ -108,6 +109,7 @@ async def test_a_peer_that_ends_before_the_answer_gets_none(
             connection.send(HANDSHAKE)
             await asyncio.wait_for(asked.wait(), 20)
             connection.send(EARLY_FRAMES[name])
+            connection.end()
             assert await connection.read_all() == b""
             await asyncio.wait_for(is_over.wait(), 20)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
