@@ -17,7 +17,7 @@ from realtime_tts.audio.codecs import PACKET_CODECS, STREAM_CODECS, AudioFormat
 from realtime_tts.contract.speech_params import SPEECH_PARAMS
 from realtime_tts.dialects.base import Dialect, Habits
 from realtime_tts.dialects.json_input import Body, Integer, dump_json, load_object, read_params
-from realtime_tts.errors import InvalidMessage, UnsupportedAudioFormat
+from realtime_tts.errors import InvalidMessage, RealtimeTTSError, UnsupportedAudioFormat
 from realtime_tts.session import messages
 from realtime_tts.session.settings import MAX_ID_CHARS
 
@@ -47,7 +47,11 @@ class NativeDialect(Dialect):
             raise InvalidMessage("type is missing", field="type")
         if not isinstance(kind, str) or kind not in _PARSERS:
             raise InvalidMessage(f"unknown message type {str(kind)[:64]!r}", field="type")
-        return (_PARSERS[kind](values),)
+        try:
+            return (_PARSERS[kind](values),)
+        except RealtimeTTSError as error:
+            error.context_id = context_id if isinstance(context_id := values.get("context_id"), str) else None
+            raise
 
     def serialize(self, message: messages.ServerMessage) -> Sequence[str | bytes]:
         """Return a text frame (str), or for audio one binary frame (bytes) for each packet."""

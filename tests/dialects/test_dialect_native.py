@@ -213,6 +213,13 @@ def test_bad_frames_are_refused_with_the_field_at_fault(frame: str | bytes, fiel
     assert len(caught.value.message) < 200
 
 
+@pytest.mark.parametrize("context_id", ["c", None, 5])
+def test_a_refused_message_names_its_context(context_id: object) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        parse(json.dumps({"type": "text", "context_id": context_id, "text": 5}))
+    assert caught.value.context_id == ("c" if context_id == "c" else None)
+
+
 def test_a_missing_type_is_not_called_unknown() -> None:
     with pytest.raises(InvalidMessage, match="type is missing"):
         parse("{}")
