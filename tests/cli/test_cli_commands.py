@@ -139,7 +139,10 @@ def test_a_mistake_ends_the_process_without_a_traceback() -> None:
     ("arguments", "said"),
     [
         (["say", "hi", "-o", "{tmp}/a.wav", "--model", "/nonexistent"], "neither a checkpoint directory nor a hub id"),
-        (["say", "hi", "-o", "{tmp}/a.wav", "--model", "owner/none"], "owner/none is no directory, and could not be taken"),
+        (
+            ["say", "hi", "-o", "{tmp}/a.wav", "--model", "owner/none"],
+            "owner/none is no directory, and could not be taken",
+        ),
         (["say", "hi", "-o", "{tmp}/a.wav", "--model", "./nothing"], "neither a checkpoint directory nor a hub id"),
         (["say", "hi", "-o", "{tmp}/a.wav", "--model", "{tmp}"], "{tmp}' is no checkpoint: it has no config.json"),
         (["say", "hi", "-o", "{tmp}/a.wav", "--device", "gpu"], "'gpu' is unknown: give auto, cpu, cuda or cuda:N"),
