@@ -138,7 +138,7 @@ async def test_a_client_that_leaves_stops_the_speech(fake_gateway: str) -> None:
         (Event("synthesize", {}), "invalid_message"),
         (Event("synthesize", {"text": 7}), "invalid_message"),
         (Event("synthesize", {"text": "Hello.", "voice": "rms"}), "invalid_message"),
-        (Event("synthesize", {"text": "Hello.", "voice": {"name": ["rms"]}}), "invalid_request"),
+        (Event("synthesize", {"text": "Hello.", "voice": {"name": ["rms"]}}), "invalid_message"),
     ],
 )
 async def test_an_invalid_event_is_an_error_and_the_connection_stays_open(
