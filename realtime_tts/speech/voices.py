@@ -26,6 +26,7 @@ from realtime_tts.workers.client import EngineClient
 T = TypeVar("T")
 
 _EXTEND_BELOW = 0.75  # of a lifetime
+_LOOK_UP_S = 0.5  # for which speech waits for a look on disk: it needs none for most unknown names
 MAX_DESCRIPTION_CHARS = 1000
 
 
@@ -76,6 +77,7 @@ class VoiceRegistry:
         self._adding: dict[tuple[str, str], str] = {}
         self._version: int | None = None  # of the store, up to which this registry has its changes
         self._storing = asyncio.Lock()  # the disk and this registry change together
+        self._looking: asyncio.Task[None] | None = None  # a look on disk for an unknown name
 
     # ---- questions -----------------------------------------------------------------------------------------------
 
@@ -152,10 +154,15 @@ class VoiceRegistry:
         return self.get(name, tenant)
 
     async def look_up(self, name: str | None, tenant: str = "") -> None:
-        """Refresh from disk before an unknown name or id is used: another process may have just made the voice."""
+        """Refresh from disk before an unknown name or id is used: another process may have just made the voice. A disk
+        that does not answer delays the speech by half a second."""
         is_known = name in self._records or (tenant, name) in self._added
         if name is not None and not is_known and not self._is_common(name):
-            await self._catch_up()
+            if self._looking is None or self._looking.done():  # on a disk that hangs, one thread waits
+                self._looking = asyncio.create_task(self._catch_up(), name="look up")
+            done, _ = await asyncio.wait([self._looking], timeout=_LOOK_UP_S)
+            for task in done:
+                task.result()
 
     async def _catch_up(self) -> None:
         """Refresh before a change, since another process may have just taken or freed the name."""

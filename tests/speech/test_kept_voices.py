@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from client_harness import Journal, MakeClient, collect, speak, until
 
 from realtime_tts.contract import frames
 from realtime_tts.errors import EngineLost, InternalError, TooManyVoices, VoiceExists, VoiceNotFound
+from realtime_tts.speech import voices
 from realtime_tts.speech.recordings import VoiceRecordings
 from realtime_tts.speech.voice_store import Consent, VoiceStore
 from realtime_tts.speech.voices import VoiceLabels, VoiceRegistry
@@ -144,6 +146,29 @@ async def test_a_voice_of_another_process_is_found_by_its_id_and_its_name(
     record = await one.add(VoiceLabels("by id"), REFERENCE, "t")
     await two.look_up(record.voice_id, "t")
     assert two.name_of(record.voice_id, "t") == "by id"
+
+
+async def test_a_disk_that_hangs_does_not_hold_up_speech(
+    make_client: MakeClient, open_registry: MakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients of other services name voices that are unknown here in each request."""
+    registry = open_registry(await make_client())
+    await registry.refresh()
+    answered, looks = threading.Event(), []
+
+    def version(store: VoiceStore) -> int:
+        looks.append(store)
+        answered.wait()
+        return 0
+
+    monkeypatch.setattr(voices, "_LOOK_UP_S", 0.01)
+    monkeypatch.setattr(VoiceStore, "version", version)
+    try:
+        for _ in range(3):
+            await registry.look_up("alloy", "t")
+        assert len(looks) == 1
+    finally:
+        answered.set()
 
 
 async def test_a_change_before_the_model_is_loaded_can_be_tried_again(open_registry: MakeRegistry) -> None:
