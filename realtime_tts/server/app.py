@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, WebSocket
 from fastapi.middleware.cors import CORSMiddleware
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, NoMatchFound
 
 from realtime_tts import __version__
 from realtime_tts.config import Settings
@@ -53,7 +53,7 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        gateway.start(app.routes)
+        gateway.start()
         try:
             yield
         finally:
@@ -87,7 +87,18 @@ def create_app(settings: Settings, engine: EngineClient, peers: Peers | None = N
 
     mount_docs(app)
     routes.mount_playground(app)
+    _build_routes(app.routes)
     return app
+
+
+def _build_routes(routes: Sequence[BaseRoute]) -> None:
+    """Build those that are included: FastAPI builds one when it is first compared with anything, for up to 0.3 s.
+
+    Meanwhile it hides a warning of Pydantic in all threads, so this is not work for a second thread.
+    """
+    for route in routes:
+        with contextlib.suppress(NoMatchFound):
+            route.url_path_for("")
 
 
 @functools.cache

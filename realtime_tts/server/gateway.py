@@ -10,8 +10,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from starlette.routing import BaseRoute
-
 from realtime_tts import __version__
 from realtime_tts.audio.provenance import Provenance
 from realtime_tts.config import Settings
@@ -86,13 +84,9 @@ class Gateway:
         self._tasks: list[asyncio.Task[None]] = []  # the gateway fails if one ends with an exception
         self._catalogue: Catalogue | None = None
 
-    def start(self, routes: Sequence[BaseRoute] = ()) -> None:
-        """Start the engine in the background, so that the server answers health checks meanwhile.
-
-        Args:
-            routes: those of the application, built before the server is ready.
-        """
-        self._watch(self._start(routes), "start engine")
+    def start(self) -> None:
+        """Start the engine in the background, so that the server answers health checks meanwhile."""
+        self._watch(self._start(), "start engine")
         self._watch(probe_lateness(self), "probe lateness")
         self._watch(keep_heap_small(self.encoders.run), "keep heap small")
 
@@ -106,10 +100,10 @@ class Gateway:
             if self.availability.state is not GatewayState.DRAINING:
                 self.on_failed()
 
-    async def _start(self, routes: Sequence[BaseRoute]) -> None:
+    async def _start(self) -> None:
         begun = time.monotonic()
         try:
-            await asyncio.gather(self.engine.start(), self.encoders.warm_up(), prefetch(routes))
+            await asyncio.gather(self.engine.start(), self.encoders.warm_up(), prefetch())
             assert self.engine.ready is not None
             await self.voices.refresh()
             if self.store is not None:

@@ -1,4 +1,4 @@
-"""Prefetch of modules, tables and routes before the server is ready.
+"""Prefetch of modules and tables before the server is ready.
 
 Made on first use, they would block the event loop, and with it all streams, for up to 0.3 s.
 """
@@ -9,24 +9,19 @@ import contextlib
 import inspect
 import mimetypes
 import sys
-from collections.abc import Sequence
 
 import anyio
 from starlette.concurrency import run_in_threadpool
-from starlette.routing import BaseRoute, NoMatchFound
 
 from realtime_tts.speech.defaults import load_reader
 
 
-async def prefetch(routes: Sequence[BaseRoute]) -> None:
+async def prefetch() -> None:
     """Prefetch in a thread of Starlette's pool, which itself loads many modules when first used."""
-    await run_in_threadpool(_load, routes)
+    await run_in_threadpool(_load)
 
 
-def _load(routes: Sequence[BaseRoute]) -> None:
-    for route in routes:
-        with contextlib.suppress(NoMatchFound):
-            route.url_path_for("")  # FastAPI builds an included route when it is first compared with anything
+def _load() -> None:
     load_reader()
     assert callable(anyio.open_file)  # for the page's files; anyio loads a module on this access
     mimetypes.guess_type("page.html")  # for them too; reads the system's tables

@@ -6,15 +6,21 @@ from __future__ import annotations
 import json
 import re
 import signal
+import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from gateway_harness import GatewayHarness
 from server_processes import ServerProcess
 from spoken_recordings import said, wav
 from stream_client import open_stream
+from vendor_gateways import WORKER
 from websockets.asyncio.client import connect
+
+from realtime_tts.server import app
 
 PATIENT_S = 60.0
 TEXT = 'It\'s "$12" on 3/4/2020 – for them, e.g. at a@b.org!'  # all kinds of rules
@@ -86,3 +92,18 @@ async def test_the_first_client_of_each_kind_loads_compiles_and_builds_nothing(
         assert server.process.wait(PATIENT_S) == 0
     finally:
         server.close()
+
+
+def test_one_thread_alone_changes_the_warnings_while_a_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed_in: list[str] = []
+
+    def enter(self: warnings.catch_warnings) -> object:
+        changed_in.append(threading.current_thread().name)
+        return entered(self)
+
+    entered = warnings.catch_warnings.__enter__
+    monkeypatch.setattr(warnings.catch_warnings, "__enter__", enter)
+    app.api_routes.cache_clear()  # another test of this process may have built them
+    with GatewayHarness(worker=WORKER):
+        pass
+    assert set(changed_in) == {"gateway"}
