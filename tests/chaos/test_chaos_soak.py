@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,8 @@ async def test_a_minute_of_chaos_loses_no_context_and_leaves_nothing() -> None:
 
 def test_the_census_of_a_gateway_at_rest_is_zero_but_for_its_tasks_and_workers() -> None:
     with GatewayHarness() as harness:
+        while not harness.call(lambda: harness.gateway.engine.stats):  # the worker is ready before its first heartbeat
+            time.sleep(0.01)
         metrics = harness.call(lambda: list(Census(harness.gateway).collect()))
     assert {metric.name for metric in metrics if metric.samples[0].value} == {"soak_tasks", "soak_workers"}
 
