@@ -6,6 +6,7 @@ const KIND_WORDS = {
   connection_lost: 'The connection to the server was lost. The page reconnects by itself; speak again when it is back.',
   decode_error: 'A piece of the audio arrived damaged and was left out.',
   draining: 'The server is being restarted. Give it a moment, then try again.',
+  engine_loading: 'The model is being loaded. Try again in a moment.',
   engine_lost: 'The speech engine stopped and is being restarted. Try again in a moment.',
   engine_out_of_memory: 'The server ran short of memory. Try again in a moment, perhaps with less text.',
   forbidden: 'This server does not accept connections from this page’s address.',
@@ -43,9 +44,11 @@ const KIND_WORDS = {
 };
 const [MAX_SHOWN, MAX_SHOWN_CHARS] = [5, 24];
 
-/** @param {{code?: string, message: string}} error @returns {string} */
+/** @param {{code?: string, message: string, contextId?: string | null}} error @returns {string} */
 export function kindWords(error) {
-  return KIND_WORDS[error.code] ?? `That did not work: ${error.message}`;
+  // Without a context nothing was cut off: speech cannot begin yet, at the first start or later.
+  const code = error.code === 'engine_lost' && error.contextId == null ? 'engine_loading' : error.code;
+  return KIND_WORDS[code] ?? `That did not work: ${error.message}`;
 }
 
 /** @param {string} text @param {[number, number][]} spans UTF-16 offsets of what could not be spoken @returns {string} */

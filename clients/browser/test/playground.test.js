@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 
 import { ConnectionLost, DecodeError, ServerError } from '../errors.js';
-import { leftOutWords, tunnelWords } from '../kind-words.js';
+import { kindWords, leftOutWords, tunnelWords } from '../kind-words.js';
 import { Notice } from '../notice.js';
 import { faultOf } from '../number-field.js';
 
@@ -49,6 +49,11 @@ test('a connection ends what was said of its absence, and nothing else', () => {
     show(server('overloaded'));
     assert.equal(code(), 'overloaded', 'the next one is the first again');
   }
+});
+
+test('a server without its model says that it is loaded, and speech that was cut off says why', () => {
+  assert.equal(kindWords(server('engine_lost')), 'The model is being loaded. Try again in a moment.');
+  assert.match(kindWords(server('engine_lost', 'c1')), /^The speech engine stopped and is being restarted/);
 });
 
 test('a number field takes what lies within its bounds, or nothing', () => {
