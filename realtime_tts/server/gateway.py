@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -106,6 +107,7 @@ class Gateway:
             await asyncio.gather(self.engine.start(), self.encoders.warm_up(), prefetch())
             assert self.engine.ready is not None
             await self.voices.refresh()
+            self._check_aliases()
             if self.store is not None:
                 kept = await asyncio.to_thread(self.store.ids)  # also of other models: another server may use them
                 await asyncio.to_thread(self.previews.drop_others, set(kept))
@@ -125,6 +127,13 @@ class Gateway:
         if ready := self.engine.ready:
             seconds = time.monotonic() - begun
             log_event("ready", model=ready.model, device=ready.device, seconds=seconds)
+
+    def _check_aliases(self) -> None:
+        """Warn of aliases of voices that do not exist, or not yet: one may be added later."""
+        known = {*self.voices.names(), *(record.name for record in self.voices.all_added())}
+        for alias, voice in self.settings.server.voices.voice_aliases:
+            if voice not in known:
+                log_event("unknown_voice_of_alias", logging.WARNING, alias=alias, voice=voice)
 
     async def drain(self, timeout_s: float) -> None:
         """Admit no session, let running speech end, then close all sessions; after `timeout_s` speech is cut off."""

@@ -152,6 +152,21 @@ async def test_a_voice_is_there_after_a_restart_and_at_another_gateway(
     assert await hears(third, "kept") == "heard"
 
 
+def test_an_alias_of_a_voice_that_does_not_exist_is_in_the_log_at_the_start(
+    make_gateway: MakeGateway,
+    clients: Callable[..., httpx.Client],
+    recording: bytes,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert create(clients(make_gateway(voices_dir=str(tmp_path))), "mine", recording).status_code == 201
+    aliases = (("alloy", "rms"), ("echo", "mine"), ("nova", "zero-shot"), ("onyx", "rsm"))
+    make_gateway(voices_dir=str(tmp_path), voice_aliases=aliases)
+    warned = [record for record in caplog.records if record.levelno == logging.WARNING]
+    told = [(record.getMessage(), vars(record).get("fields")) for record in warned]
+    assert told == [("unknown_voice_of_alias", {"alias": "onyx", "voice": "rsm"})]
+
+
 async def test_a_voice_is_kept_though_its_client_leaves_after_the_upload(
     make_gateway: MakeGateway,
     clients: Callable[..., httpx.Client],
