@@ -147,7 +147,7 @@ def _substitutions(gateway: Gateway, client: Client, request: SpeechRequest, voi
     """Yield notices about unknown voices, models and instructions, with client values escaped for a header."""
     config, model = gateway.settings.server.voices, gateway.catalogue.ready.model
     is_id = request.voice is not None and gateway.voices.name_of(request.voice, client.tenant) == voice
-    if request.voice not in (None, voice, *dict(config.voice_aliases)) and not is_id:
+    if request.voice not in (None, voice) and dict(config.voice_aliases).get(request.voice) != voice and not is_id:
         yield f"voice {ascii(request.voice)[:_MAX_NAME_CHARS]} is not known here, {voice!a} speaks"
     asked, _ = gateway.adapters.split(request.model)
     if asked not in (None, model, *config.model_aliases):

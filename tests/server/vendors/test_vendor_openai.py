@@ -116,11 +116,13 @@ def test_a_strange_name_does_no_harm_in_a_header(http: httpx.Client, voice: str)
 
 
 def test_an_alias_speaks_with_its_voice(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway(voice_aliases=(("alloy", "rms"),), model_aliases=("tts-1",))
+    gateway = make_gateway(voice_aliases=(("alloy", "rms"), ("echo", "none")), model_aliases=("tts-1",))
     with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client:
         headers = speak(client).headers
+        replaced = speak(client, voice="echo").headers
     assert headers["realtime-tts-voice"] == "rms"
     assert "realtime-tts-notice" not in headers
+    assert replaced["realtime-tts-notice"] == "voice 'echo' is not known here, 'slt' speaks"
 
 
 def test_a_model_with_voice_design_is_told_how_to_speak(make_gateway: MakeGateway) -> None:
