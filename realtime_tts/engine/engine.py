@@ -512,6 +512,11 @@ class Engine:
         if len(self._out_of_memory_s) == _OOM_LIMIT and now - self._out_of_memory_s[0] < _OOM_WINDOW_S:
             raise error
 
+    @property
+    def quickest_step_s(self) -> float:
+        """Duration of the quickest of the latest steps, of which there must be one, seconds."""
+        return min(self._step_times_s)
+
     def stats(self) -> frames.Stats:
         """Return a heartbeat. May be called from another thread (it reads counters only)."""
         scheduler, times_s = self.scheduler, list(self._step_times_s)

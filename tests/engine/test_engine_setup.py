@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
@@ -80,6 +81,16 @@ def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel)
     ready = ready_message(engine, CPU, EngineOptions(), 1.0)
     assert dataclasses.asdict(ready)["policy"] == tiny.policy.to_map()
     assert frames.Decoder().feed(frames.encode(ready)) == [ready]
+
+
+def test_the_streams_of_a_cpu_are_estimated_from_the_steps_of_its_warm_up(tiny: LoadedModel) -> None:
+    """The first streams of a CPU cost about as much as further ones; a server that expects a GPU lets in too many."""
+    config, reads = choose_config(tiny, CPU, EngineOptions()), itertools.count()
+    step_s = 0.3 * config.patch_s
+    engine = Engine(tiny, config, lambda message: None, clock=lambda: step_s * next(reads))  # one reading a step
+    warm_up(engine)
+    assert engine.scheduler.cost.step_s(1, 0) == pytest.approx(step_s, rel=0.2)
+    assert 4 <= engine.stats().real_time_streams <= 6, "half of a step is for its stream"
 
 
 def test_modes_are_reported_and_invalid_ones_refused(tiny: LoadedModel) -> None:
