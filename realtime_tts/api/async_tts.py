@@ -115,9 +115,8 @@ class AsyncTTS:
 
     @property
     def device(self) -> str:
-        """Device and settings of the model, for people: ``cpu, float32, attention sdpa, up to 16 streams``."""
-        ready = self._ready
-        return f"{ready.device}, {ready.dtype}, attention {ready.backend}, up to {ready.max_streams} streams"
+        """Device and settings, for people: ``cpu, float32, attention sdpa, up to 9 streams in real time``."""
+        return self._client.device_words(self._ready)
 
     @property
     def word_times(self) -> str:

@@ -238,7 +238,7 @@ def describe(server: GatewayServer) -> dict[str, str]:
         "Model": f"{ready.model}, {ready.sample_rate} Hz, loaded in {ready.load_s:.1f} s",
         "Voices": f"{names} (default: {catalogue.defaults.default_voice})",
         "Added voices": _about_added(server.gateway),
-        "Device": f"{ready.device}, {ready.dtype}, attention {ready.backend}, up to {ready.max_streams} streams",
+        "Device": server.gateway.engine.device_words(ready),
         "Access": "an API key is needed" if needs_key else "no key is needed, and only this machine can connect",
     }
     if address.metrics_port is not None:

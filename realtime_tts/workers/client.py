@@ -127,6 +127,12 @@ class EngineClient:
         """Number of streams that the ready workers can carry in real time; at least one for each of them."""
         return sum(worker.num_streams for worker in self.workers)
 
+    def device_words(self, ready: frames.Ready) -> str:
+        """Return device and settings of a worker, for people, with the streams that it can carry in real time."""
+        num_streams = self.num_streams // max(1, self.num_ready)
+        settings = f"{ready.device}, {ready.dtype}, attention {ready.backend}"
+        return f"{settings}, up to {num_streams} streams in real time"
+
     @property
     def num_requests(self) -> int:
         """Number of requests without a terminal message."""

@@ -402,7 +402,7 @@ def test_blocking_use_breaking_out_and_threads() -> None:
                 yield piece
 
         assert np.array_equal(np.concatenate(list(tts.generate(written(), mode="clause"))), samples)
-        assert tts.device == "cpu, float32, attention fake, up to 64 streams"
+        assert tts.device == "cpu, float32, attention fake, up to 64 streams in real time"
         assert tts.word_times == "estimated"
         results: list[int] = []
 

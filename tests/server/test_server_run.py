@@ -6,6 +6,7 @@ import pytest
 from gateway_harness import GatewayHarness
 
 from realtime_tts.cli.serve import show
+from realtime_tts.contract.watch import until
 from realtime_tts.server.run import GatewayServer, describe
 
 
@@ -28,3 +29,11 @@ def test_a_person_is_told_where_to_go(gateway: GatewayHarness, capsys: pytest.Ca
     assert "fake-voice, 16000 Hz" in told
     assert "slt, rms (default: slt)" in told
     assert "no key is needed" in told
+
+
+def test_a_person_is_told_how_many_streams_the_device_carries_in_real_time() -> None:
+    worker = {"max_streams": 64, "real_time_streams": 3}
+    with GatewayHarness(worker=worker, num_workers=2, devices="cpu,cpu") as gateway:
+        engine = gateway.gateway.engine
+        gateway.run(until(lambda: len(engine.stats) == 2))
+        assert gateway.call(lambda: describe(gateway.server))["Device"].endswith(", up to 3 streams in real time")
