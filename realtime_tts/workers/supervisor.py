@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _READ_BYTES = 256 * 1024
+_HANG_STEPS = 30  # usual steps of one stream in which the longest step, of many streams or a long recording, ends
 _HEALTHY_AFTER_S = 60.0  # a worker that ran this long resets the pause before the next respawn
 
 
@@ -46,7 +47,8 @@ class WorkerSpec:
         ready_timeout_s: time from the start of a worker, or from the end of its download of a model, until it is ready.
             A worker that takes longer is killed and another one started.
         hang_s: time without a heartbeat, or without a step while there is work, after which a ready worker is killed
-            and another one started. The default is 30 times the longest step.
+            and another one started; on a slow device after `_HANG_STEPS` steps. The default is 30 times the longest
+            step of a GPU.
         stop_s: from SIGTERM to SIGKILL.
         backoff_s, max_backoff_s: first and longest pause before a restart.
     """
@@ -225,7 +227,8 @@ class Supervisor:
             return
         if isinstance(message, frames.Stats):
             if message.num_steps != self.stats.num_steps or message.running == 0:
-                self._watchdog.sign_of_life(self.spec.hang_s)
+                step_s = (message.fixed_ms + message.stream_ms) / 1000
+                self._watchdog.sign_of_life(max(self.spec.hang_s, _HANG_STEPS * step_s))
             self._pool.count(self, message)
             self.stats = message
 

@@ -182,6 +182,7 @@ class FakeWorker:
             parked=self.num_parked,
             free_slots=self.options.max_streams - self.num_speaking,
             real_time_streams=self.options.real_time_streams,
+            fixed_ms=self.options.fixed_ms,
             contexts=len(self.contexts),
             awaiting_text=awaiting_text,
             extensions=self.num_extensions,
@@ -493,6 +494,7 @@ def main() -> None:
     parser.add_argument("--max-adapters", type=int, default=2)
     parser.add_argument("--adapter-gate", help="load adapters when this file exists")
     parser.add_argument("--real-time-streams", type=int, default=0)
+    parser.add_argument("--fixed-ms", type=float, default=0.0, help="as if each step took so long")
     parser.add_argument("--prefix-positions", type=int, default=0, help="of each voice and manner, kept for ever")
     parser.add_argument("--fail-start", action="store_true")
     parser.add_argument("--fail-when", help="fail to start while this file exists")

@@ -144,6 +144,12 @@ async def test_each_start_that_fails_is_logged_with_the_workers_own_reason(
     await until(lambda: attempts_logged(caplog, "worker fake-1 ended (asked to fail at start, ") >= 2, PATIENT_S)
 
 
+async def test_a_worker_whose_steps_are_long_is_slow_and_not_hung(make_client: MakeClient) -> None:
+    client = await make_client(patch_delay_s=QUICK.hang_s + 2, fixed_ms=10_000)
+    assert isinstance((await collect(speak(client, "hi")))[1], frames.Done)
+    assert client.keeper.num_restarts == 0
+
+
 async def test_a_fault_of_ours_ends_the_worker_but_not_its_supervision(
     make_client: MakeClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
