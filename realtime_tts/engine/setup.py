@@ -141,6 +141,9 @@ def warm_up(engine: Engine) -> None:
         size *= 2
     engine.step()
     engine.reset_statistics()
+    step_s, patch_s = engine.scheduler.cost.step_s(1, 0), engine.config.patch_s
+    if step_s > patch_s:
+        logger.warning("the device is too slow for live speech: it needs %.2f s for %.2f s of it", step_s, patch_s)
 
 
 def _warm_up_context(engine: Engine) -> None:

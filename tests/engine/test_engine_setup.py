@@ -85,12 +85,25 @@ def test_warming_up_leaves_no_trace_but_knowledge_of_the_cost(tiny: LoadedModel)
 
 def test_the_streams_of_a_cpu_are_estimated_from_the_steps_of_its_warm_up(tiny: LoadedModel) -> None:
     """The first streams of a CPU cost about as much as further ones; a server that expects a GPU lets in too many."""
-    config, reads = choose_config(tiny, CPU, EngineOptions()), itertools.count()
-    step_s = 0.3 * config.patch_s
-    engine = Engine(tiny, config, lambda message: None, clock=lambda: step_s * next(reads))  # one reading a step
-    warm_up(engine)
-    assert engine.scheduler.cost.step_s(1, 0) == pytest.approx(step_s, rel=0.2)
+    engine = warmed_up(tiny, 0.3)
+    assert engine.scheduler.cost.step_s(1, 0) == pytest.approx(0.3 * engine.config.patch_s, rel=0.2)
     assert 4 <= engine.stats().real_time_streams <= 6, "half of a step is for its stream"
+
+
+@pytest.mark.parametrize(("step_patches", "number"), [(0.7, 0), (1.5, 1)])
+def test_a_device_that_is_too_slow_for_live_speech_is_in_the_log(
+    tiny: LoadedModel, step_patches: float, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    warmed_up(tiny, step_patches)
+    assert sum("too slow for live speech" in record.getMessage() for record in caplog.records) == number
+
+
+def warmed_up(tiny: LoadedModel, step_patches: float) -> Engine:
+    """An engine whose steps all take as long, in durations of a patch, by a clock that is read once in each."""
+    config, reads = choose_config(tiny, CPU, EngineOptions()), itertools.count()
+    engine = Engine(tiny, config, lambda message: None, lambda: step_patches * config.patch_s * next(reads))
+    warm_up(engine)
+    return engine
 
 
 def test_modes_are_reported_and_invalid_ones_refused(tiny: LoadedModel) -> None:
