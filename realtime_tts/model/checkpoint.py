@@ -25,6 +25,7 @@ from realtime_tts.model.voxcpm import VoxCPM
 from realtime_tts.model.weights import (
     RATE_BOUNDARIES,
     check_rate_boundaries,
+    pickles_to_read,
     read_model_weights,
     read_vae_weights,
     to_model,
@@ -33,7 +34,6 @@ from realtime_tts.model.weights import (
 
 # Patterns also match in subdirectories, which hold a trainer's steps. The safetensors are the model's and the VAE's.
 _HUB_FILES = ["config.json", "tokenizer.json", "serving.json", "model.safetensors.index.json", "*.safetensors"]
-_HUB_FILES += ["pytorch_model.bin", "audiovae.pth"]
 _HUB_DIRECTORIES = ["*/*"]
 
 
@@ -128,8 +128,17 @@ def resolve_directory(path_or_id: str | Path) -> Path:
         return directory
     from huggingface_hub import snapshot_download  # imported late: most runs load a directory
 
+    def download(patterns: list[str], revision: str | None) -> Path:
+        model = str(path_or_id)
+        return Path(
+            snapshot_download(model, revision=revision, allow_patterns=patterns, ignore_patterns=_HUB_DIRECTORIES)
+        )
+
     try:
-        return Path(snapshot_download(str(path_or_id), allow_patterns=_HUB_FILES, ignore_patterns=_HUB_DIRECTORIES))
+        directory = download(_HUB_FILES, None)
+        if pickles := pickles_to_read(directory):
+            download([*_HUB_FILES, *pickles], directory.name)  # its name is the commit
+        return directory
     except Exception as error:  # the client raises its own, HTTP and OS errors
         raise CheckpointError(f"{path_or_id} is no directory, and could not be taken from the hub: {error}") from error
 

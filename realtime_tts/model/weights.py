@@ -29,6 +29,15 @@ _NORM_PAIRS = (
 RATE_BOUNDARIES = "decoder.sr_bin_boundaries"  # not a weight: a constant that the config states as well
 
 
+def pickles_to_read(directory: Path) -> list[str]:
+    """Return the pickles that are read, if they exist, since no safetensors of their part do."""
+    parts = {
+        "pytorch_model.bin": ("model.safetensors.index.json", "model.safetensors"),
+        "audiovae.pth": ("audiovae.safetensors",),
+    }
+    return [name for name, first in parts.items() if not any((directory / other).exists() for other in first)]
+
+
 def read_model_weights(directory: Path) -> dict[str, Tensor]:
     """Return the language and flow models' tensors of a checkpoint directory, under upstream's names."""
     index = directory / "model.safetensors.index.json"

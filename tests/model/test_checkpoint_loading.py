@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import huggingface_hub
+import huggingface_hub.constants
 import pytest
 import torch
 from hub_server import hub_of
@@ -413,9 +413,17 @@ def test_a_hub_id_is_downloaded(original, monkeypatch):
     assert (loaded.name, loaded.path) == ("VoxCPM2", original)
 
 
-def test_of_a_repository_only_the_files_of_its_checkpoint_are_downloaded(directory, tmp_path, monkeypatch):
-    """By the hub's own client: neither its card, nor what training left there, which can be gigabytes."""
+@pytest.mark.parametrize("pickled", [False, True])
+def test_of_a_repository_only_the_files_of_its_checkpoint_are_downloaded(directory, tmp_path, monkeypatch, pickled):
+    """By the hub's own client: neither its card, nor what training left there, nor weights that are there twice."""
+    if pickled:
+        for safe, pickle in (("model.safetensors", "pytorch_model.bin"), ("audiovae.safetensors", "audiovae.pth")):
+            torch.save(load_file(directory / safe), directory / pickle)
+            (directory / safe).unlink()
     wanted = {path.name for path in directory.iterdir()}
+    for extra in ("pytorch_model.bin", "audiovae.pth"):
+        if not pickled:
+            (directory / extra).write_text("the same weights again")
     for extra in ("README.md", "tokenizer_config.json", "optimizer.pth", "step_500/model.safetensors"):
         (directory / extra).parent.mkdir(exist_ok=True)
         (directory / extra).write_text("something else")
