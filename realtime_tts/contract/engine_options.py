@@ -36,6 +36,7 @@ class EngineOptions:
     dtype: number format of the weights: float32, bfloat16 or float16; auto: the checkpoint's on CUDA, float32 on the
         CPU. Other formats are for comparisons.
     num_blocks: KV cache, blocks of 16 positions. `max_streams` bounds memory in an operator's terms.
+    revision: commit of a model on the hub; "": the newest.
     worker_log_level: least severe log records to print.
 
     Raises:
@@ -43,6 +44,7 @@ class EngineOptions:
     """
 
     model: str = setting(STARTER_VOICE, "Model: a directory, a Hugging Face id, or 'starter-voice' (in the package).")
+    revision: str = ""
     device: str = "auto"
     dtype: str = "auto"
     attention: str = setting(

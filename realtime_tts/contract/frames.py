@@ -223,6 +223,7 @@ class Ready(Message):
     takes_instructions: bool = False  # voice design, in words
     fp8: str = "off"  # part of the model with 8-bit matrix products: off or flow
     load_s: float = 0.0  # time of loading and warming up
+    revision: str = ""  # commit of a model on the hub
 
 
 @_message

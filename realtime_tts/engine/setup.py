@@ -181,4 +181,5 @@ def ready_message(engine: Engine, device: torch.device, options: EngineOptions, 
         takes_instructions=loaded.supports_instructions,
         fp8=options.fp8,
         load_s=load_s,
+        revision=options.revision,
     )

@@ -247,7 +247,7 @@ def load_checkpoint(options: EngineOptions) -> tuple[LoadedModel, torch.device]:
     torch.set_num_threads(choose_threads(options.threads))
     device = choose_device(options.device)
     dtype = None if options.dtype == "auto" else options.dtype
-    loaded = load_model(options.model, device, dtype)
+    loaded = load_model(options.model, device, dtype, options.revision or None)
     if options.flow_steps:
         policy = dataclasses.replace(loaded.policy, default_steps=options.flow_steps)
         loaded = dataclasses.replace(loaded, policy=policy)
@@ -278,9 +278,11 @@ async def _load_while_wanted(
         if check_location(options.model) is None:
             beating = asyncio.create_task(_beat_until_loaded(writer))
             try:
-                await loop.run_in_executor(thread, resolve_directory, options.model)
+                revision = options.revision or None
+                directory = await loop.run_in_executor(thread, resolve_directory, options.model, revision)
             finally:
                 await end_tasks(beating)
+            options = dataclasses.replace(options, revision=directory.name)
         return await loop.run_in_executor(thread, load, options)
     finally:
         await end_tasks(gone)

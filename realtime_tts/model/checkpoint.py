@@ -58,15 +58,17 @@ def load_model(
     path_or_id: str | Path,
     device: torch.device | str = "cpu",
     dtype: torch.dtype | str | None = None,
+    revision: str | None = None,
 ) -> LoadedModel:
     """Load a checkpoint directory or hub id.
 
-    dtype: None is float32 on the CPU and the checkpoint's own elsewhere; the VAE is always float32.
+    dtype: None is float32 on the CPU and the checkpoint's own elsewhere; the VAE is always float32. revision: see
+        `resolve_directory`.
 
     Raises:
         CheckpointError: see `resolve_directory`, `read_config` and `weights.to_model`.
     """
-    path = resolve_directory(path_or_id)
+    path = resolve_directory(path_or_id, revision)
     config = read_config(path / "config.json")
     tokenizer = TextTokenizer.from_file(path / "tokenizer.json", config.vocab_size)
     policy = ServingPolicy.load(path)
@@ -118,8 +120,11 @@ def parse_dtype(dtype: torch.dtype | str) -> torch.dtype:
     return dtype if isinstance(dtype, torch.dtype) else getattr(torch, dtype_name(dtype))
 
 
-def resolve_directory(path_or_id: str | Path) -> Path:
+def resolve_directory(path_or_id: str | Path, revision: str | None = None) -> Path:
     """Return a directory as it is; a hub id is downloaded (with progress, resumed if cut) or found in the local cache.
+
+    The directory of a hub id is named by its commit. revision: that commit, for which the hub is not asked if the cache
+        has it; None: the newest.
 
     Raises:
         CheckpointError: neither a checkpoint directory nor a hub id, or a download that failed.
@@ -135,9 +140,9 @@ def resolve_directory(path_or_id: str | Path) -> Path:
         )
 
     try:
-        directory = download(_HUB_FILES, None)
+        directory = download(_HUB_FILES, revision)
         if pickles := pickles_to_read(directory):
-            download([*_HUB_FILES, *pickles], directory.name)  # its name is the commit
+            download([*_HUB_FILES, *pickles], directory.name)
         return directory
     except Exception as error:  # the client raises its own, HTTP and OS errors
         raise CheckpointError(f"{path_or_id} is no directory, and could not be taken from the hub: {error}") from error

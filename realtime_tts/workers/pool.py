@@ -7,6 +7,7 @@ while (`recovery`), unless there is no other worker.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -91,6 +92,7 @@ class WorkerPool(Workers):
         self._announcements: dict[Supervisor, asyncio.TimerHandle] = {}  # of ready workers that clients do not know yet
         self.supervisors = [Supervisor(spec, self) for spec in specs]
         self._start_failed: set[Supervisor] = set()
+        self._revision = ""  # of a model on the hub, once a worker is ready; all others read the same files
 
     @property
     def num_restarts(self) -> int:
@@ -171,11 +173,25 @@ class WorkerPool(Workers):
         loop = asyncio.get_running_loop()
         wait_s = supervisor.recovery.announce_after_s(loop.time())
         self._start_failed.discard(supervisor)
-        if wait_s and self.announced:
+        if not self._is_of_our_revision(supervisor):
+            logger.warning("worker %s has loaded another revision of the model", supervisor.spec.name)
+            supervisor.leave()
+        elif wait_s and self.announced:
             logger.warning("worker %s must stay ready for %.0f s first", supervisor.spec.name, wait_s)
             self._announcements[supervisor] = loop.call_later(wait_s, self._announce, supervisor)
         else:
             self._announce(supervisor)
+
+    def _is_of_our_revision(self, supervisor: Supervisor) -> bool:
+        """Return whether a ready worker has the files of the first one, and have all that start from now on read these:
+        the hub may have others by then."""
+        assert supervisor.ready is not None
+        if not self._revision:
+            self._revision = supervisor.ready.revision
+            for each in self.supervisors:
+                options = dataclasses.replace(each.spec.options, revision=self._revision)
+                each.spec = dataclasses.replace(each.spec, options=options)
+        return supervisor.ready.revision == self._revision
 
     def _announce(self, supervisor: Supervisor) -> None:
         self._cancel_announcement(supervisor)

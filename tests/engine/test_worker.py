@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
-from hub_server import hub_of
+from hub_server import COMMIT, hub_of
 from processes import supervisors, worker_pids
 from random_adapters import write_adapter
 from tiny_voice import NAME, PATCH_SAMPLES, RATE_HZ, VOICES
@@ -486,8 +486,8 @@ async def test_a_worker_that_downloads_its_model_shows_that_it_lives(
 ) -> None:
     arrived = threading.Event()
 
-    def download(model: str) -> Path:
-        assert model == "owner/name"
+    def download(model: str, revision: str | None) -> Path:
+        assert (model, revision) == ("owner/name", None)
         arrived.wait()
         raise CheckpointError("the hub is gone")
 
@@ -520,6 +520,8 @@ async def test_a_model_of_the_hub_is_downloaded_and_speaks(
         finally:
             await client.close()
         assert isinstance(done, frames.Done)
+        assert client.ready is not None
+        assert client.ready.revision == COMMIT
 
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -426,6 +426,7 @@ def ready(options: argparse.Namespace) -> frames.Ready:
     return frames.Ready(
         "fake-voice", "cpu", "float32", "fake", options.sample_rate, options.patch_samples,
         policy=POLICY | head, max_streams=options.max_streams, takes_instructions=options.takes_instructions,
+        revision=json.loads(options.options)["revision"] or options.revision,
     )  # fmt: skip
 
 
@@ -494,6 +495,7 @@ def main() -> None:
     parser.add_argument("--max-adapters", type=int, default=2)
     parser.add_argument("--adapter-gate", help="load adapters when this file exists")
     parser.add_argument("--real-time-streams", type=int, default=0)
+    parser.add_argument("--revision", default="", help="of the model, if no other one is asked for")
     parser.add_argument("--fixed-ms", type=float, default=0.0, help="as if each step took so long")
     parser.add_argument("--prefix-positions", type=int, default=0, help="of each voice and manner, kept for ever")
     parser.add_argument("--fail-start", action="store_true")

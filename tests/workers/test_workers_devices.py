@@ -117,6 +117,22 @@ async def test_the_only_device_is_trusted_whatever_it_has_done(
     assert states(client) == ["serving"]
 
 
+async def test_all_workers_read_the_first_ones_files_of_a_model_whatever_the_hub_has_by_then(
+    make_client: MakeClient, tmp_path: Path
+) -> None:
+    def revisions() -> list[str | None]:
+        return [worker.ready and worker.ready.revision for worker in client.workers]
+
+    gate = tmp_path / "gate"
+    client = await make_client(each=[{"revision": "old"}, {"revision": "new", "ready_gate": gate}])
+    gate.touch()
+    await until(lambda: None not in revisions(), PATIENT_S)
+    assert revisions() == ["old", "old"]
+    await kill(client, 1)
+    await until(lambda: None not in revisions(), PATIENT_S)
+    assert revisions() == ["old", "old"]
+
+
 async def test_without_a_device_that_cannot_come_back_the_rest_serves_on(
     make_client: MakeClient, tmp_path: Path, journal: Journal
 ) -> None:
