@@ -208,6 +208,10 @@ async def measured(engine: EngineConfig) -> dict[str, str]:
     from realtime_tts.cli.engine import worker_specs
 
     click.echo("Measuring …", err=True)
+    if check_location(engine.model) is None:
+        click.echo(
+            f"{engine.model} is downloaded first unless the hub's cache has it (not with --no-measure)", err=True
+        )
     begun = time.monotonic()
     async with AsyncTTS(workers=worker_specs(engine, quiet=True)) as tts:
         load_s = time.monotonic() - begun

@@ -199,6 +199,13 @@ def test_doctor_tells_of_the_machine_also_where_there_is_no_such_model() -> None
     assert "'nothing' is neither a checkpoint directory nor a hub id" in result.stdout
 
 
+def test_doctor_tells_before_it_downloads_a_model_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    told = "owner/none is downloaded first unless the hub's cache has it (not with --no-measure)"
+    assert told in run("doctor", "--model", "owner/none", "--devices", "cpu").stderr
+    assert "downloaded first" not in run("doctor", "--model", "owner/none", "--no-measure").stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
