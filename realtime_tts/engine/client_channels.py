@@ -203,8 +203,8 @@ class ClientChannels:
 
     def join(self, client: _Client) -> None:
         self._clients.add(client)
-        client.write(self._ready)
-        client.write(self._stats)
+        # In one write: no client acts on a worker that is ready before it knows how many streams it carries.
+        client.transport.write(frames.encode(self._ready) + frames.encode(self._stats))
         if self._prefixes:
             client.write(frames.Prefixes(dict(self._prefixes)))
         self._load_changed()
