@@ -144,8 +144,7 @@ class MessageHandler:
         if refusal is None:
             self._charge_text(message.text, is_draft=message.draft)
         self._connection.note_context(is_refused=refusal is not None)
-        if refusal is not None:  # the rest of the text must not open the context later, in mid-sentence
-            self._contexts.refuse(message.context_id)
+        if refusal is not None:
             raise refusal
         if not self._announced:
             self._announce(self._defaults)

@@ -338,7 +338,8 @@ class ContextReleased:
 
 @dataclass(frozen=True, slots=True)
 class ErrorMessage:
-    """Refusal of one message. It is not terminal: a context that it names goes on.
+    """Refusal of one message. It is not terminal: an open context that it names goes on. A refused text opens no
+    context, and its id is not used again.
 
     span: where the text that was refused would have been in its context; what is accepted next begins there.
     """

@@ -97,9 +97,9 @@ class Session:
                 self._close(close)
             self._close_if_done()
         except RealtimeTTSError as error:
-            self._refuse(error, self._named(message))
+            self._refuse(error, message)
         except Exception as error:
-            self._crash(error, self._named(message))
+            self._crash(error, message)
         self._relieve()
 
     def reject(self, error: RealtimeTTSError, now: float) -> None:
@@ -107,7 +107,7 @@ class Session:
         if self._connection.advance(now) is SessionState.CONNECTED:
             self._connection.note_received()
             self._memory.add_unknown()
-            self._refuse(error, self._named(error))
+            self._refuse(error, error)
             self._relieve()
 
     def _named(self, message: messages.ClientMessage | RealtimeTTSError) -> str | None:
@@ -115,17 +115,26 @@ class Session:
         context_id = getattr(message, "context_id", None)
         return context_id if context_id and len(context_id) <= MAX_ID_CHARS else None
 
-    def _crash(self, error: Exception, context_id: str | None) -> None:
+    def _crash(self, error: Exception, message: messages.ClientMessage) -> None:
         """Report an unexpected exception. It fails the context concerned, or the message, and nothing else."""
+        context_id = self._named(message)
         if context_id is not None and (context := self.contexts.open.get(context_id)) is not None:
             self.contexts.crash(context, error)
         else:
             self._events.append(messages.Crashed(error))
-            self._refuse(InternalError("unexpected error in the server"), context_id)
+            self._refuse(InternalError("unexpected error in the server"), message)
 
-    def _refuse(self, error: RealtimeTTSError, context_id: str | None) -> None:
-        if not self._is_failed_by(error, context_id):
+    def _refuse(self, error: RealtimeTTSError, message: messages.ClientMessage | RealtimeTTSError) -> None:
+        """Refuse a message, or a frame that could not be parsed. A context that it would have opened is over: the rest
+        of its text must not open it in mid-sentence."""
+        context_id = self._named(message)
+        context = None if context_id is None else self.contexts.open.get(context_id)
+        if context is not None and self.config.refusals_are_final and not isinstance(error, ContextClosed):
+            self.contexts.fail(context, error)
+        else:
             self._post_error(error, context_id)
+        if context is None and context_id is not None and isinstance(message, messages.Text | RealtimeTTSError):
+            self.contexts.refuse(context_id)
         if (close := self._connection.note_error(error)) is not None:
             if close.error is not None and close.error is not error:
                 self._post_error(close.error)
@@ -134,16 +143,6 @@ class Session:
     def _post_error(self, error: RealtimeTTSError, context_id: str | None = None) -> None:
         fields = (error.field, error.retry_after_s, error.span)
         self._sender.post(messages.ErrorMessage(error.code, error.message, error.retryable, context_id, *fields))
-
-    def _is_failed_by(self, error: RealtimeTTSError, context_id: str | None) -> bool:
-        """Fail the context of the message or mark it as refused, if refusals are final. Return True if it failed."""
-        if not self.config.refusals_are_final or context_id is None or isinstance(error, ContextClosed):
-            return False
-        if (context := self.contexts.open.get(context_id)) is not None:
-            self.contexts.fail(context, error)
-        else:
-            self.contexts.refuse(context_id)
-        return context is not None
 
     def _relieve(self) -> None:
         """Keep within the memory limit of one client: drop what may be dropped, and close the session if that is not
@@ -203,7 +202,7 @@ class Session:
         except SenderCrash as crash:
             if crash.context_id not in self.contexts.open:
                 raise
-            self._crash(crash, crash.context_id)
+            self.contexts.crash(self.contexts.open[crash.context_id], crash)
         if sent:
             self._connection.note_sent(is_audio=any(isinstance(message, messages.AudioPackets) for message in sent))
         self._close_if_done()

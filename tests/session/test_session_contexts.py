@@ -11,7 +11,7 @@ from session_driver import Closed, Driver, numbered_packets
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
 from realtime_tts.contract.speech_params import SpeechParams
-from realtime_tts.errors import EngineLost, InvalidMessage, Overloaded
+from realtime_tts.errors import EngineLost, InvalidMessage, Overloaded, RateLimited
 from realtime_tts.session.connection import MAX_REFUSED, SessionState
 from realtime_tts.session.contexts import MAX_REMEMBERED
 from realtime_tts.session.messages import (
@@ -115,7 +115,7 @@ def test_an_invalid_choice_is_refused_and_opens_nothing(driver: Driver) -> None:
     driver.receive(Text("c", "Hi.", params=SpeechParams(steps=0)))
     assert driver.of(ErrorMessage)[0].field == "params.steps"
     assert driver.of(ContextStarted) == []
-    driver.say("c", "Hi.")
+    driver.say("d", "Hi.")
     assert driver.of(ContextStarted)[0].number == 1
 
 
@@ -284,6 +284,36 @@ def test_what_follows_of_a_text_that_was_one_too_many_does_not_open_in_mid_sente
     assert [m.context_id for m in driver.of(ContextStarted)] == ["a"]
     driver.receive(CancelRequest("b"))
     assert driver.of(CancelAcknowledged)[-1].state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("opening", "code"),
+    [
+        (Text("b", "I do hope that I never have to ", voice="nobody"), "voice_not_found"),
+        (Text("b", "I do hope that I never have to ", params=SpeechParams(steps=0)), "invalid_request"),
+        (Text("b", "I do hope that I never have to "), "rate_limited"),
+        (Text("b", 41 * "x"), "text_too_long"),
+    ],
+)
+def test_what_follows_of_a_refused_opening_does_not_open_the_context_in_mid_sentence(opening: Text, code: str) -> None:
+    def charge(num_chars: int) -> RateLimited | None:
+        return RateLimited("too much") if num_chars > 20 else None
+
+    driver = Driver(session_config(max_text_chars=40), charge=charge)
+    driver.receive(opening, Text("b", "agree."), End("b"))
+    assert [m.code for m in driver.of(ErrorMessage)] == [code, "context_closed", "context_closed"]
+    assert driver.of(ContextStarted) == []
+    driver.receive(Text("c", "I do agree."))
+    assert [m.context_id for m in driver.of(ContextStarted)] == ["c"]
+
+
+def test_what_follows_of_an_opening_that_cannot_be_parsed_does_not_open_the_context(driver: Driver) -> None:
+    error = InvalidMessage("steps must be a whole number", field="params.steps")
+    error.context_id = "b"
+    driver.session.reject(error, driver.now)
+    driver.receive(Text("b", "not agree."))
+    assert [m.code for m in driver.of(ErrorMessage)] == ["invalid_message", "context_closed"]
+    assert driver.of(ContextStarted) == []
 
 
 def test_an_id_is_not_used_twice(driver: Driver) -> None:

@@ -246,8 +246,8 @@ def test_characters_that_are_refused_open_no_context_and_fail_a_draft() -> None:
     driver.receive(Text("c", TEXT + "!"))
     assert errors(driver) == ["rate_limited"]
     assert not driver.of(ContextStarted)
-    draft(driver)
-    driver.receive(Text("c", "more"), Commit("c"))
+    draft(driver, context_id="d")
+    driver.receive(Text("d", "more"), Commit("d"))
     assert [failed.code for failed in driver.of(ContextFailed)] == ["rate_limited"]
 
 

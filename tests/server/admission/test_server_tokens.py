@@ -231,19 +231,22 @@ async def test_only_the_voices_of_the_token(gateway: GatewayHarness) -> None:
         )
 
 
-async def test_a_text_that_had_to_wait_is_taken_under_the_same_id_later(gateway: GatewayHarness) -> None:
+async def test_a_text_that_had_to_wait_is_taken_under_another_id_later(gateway: GatewayHarness) -> None:
     token = (await issue(gateway, max_chars_per_minute=600))["token"]
     async with open_stream(gateway.ws_url, additional_headers=bearer(token)) as client:
         await client.send("text", context_id="a", text="x" * 600)
         await client.send("cancel", context_id="a")
         await client.send("text", context_id="b", text="Hello again. ")
+        await client.send("text", context_id="b", text="")
         error = await client.until("error")
         assert (error["code"], error["context_id"]) == ("rate_limited", "b")
         assert 0 < error["retry_after_s"] <= 1.3
+        rest = await client.until("error")
+        assert (rest["code"], rest["context_id"]) == ("context_closed", "b"), "it would be spoken without its beginning"
         await asyncio.sleep(error["retry_after_s"])
-        await client.send("text", context_id="b", text="Hello again. ")
-        await client.send("end", context_id="b")
-        assert (await client.until_terminal("b"))["characters"] == 13
+        await client.send("text", context_id="c", text="Hello again. ")
+        await client.send("end", context_id="c")
+        assert (await client.until_terminal("c"))["characters"] == 13
 
 
 async def test_a_client_keeps_no_text_that_was_refused(gateway: GatewayHarness) -> None:

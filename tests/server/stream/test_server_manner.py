@@ -81,15 +81,16 @@ async def test_malformed_ssml_fails_its_context_and_no_other(gateway: GatewayHar
 
 async def test_what_cannot_be_asked_for_is_refused(gateway: GatewayHarness) -> None:
     async with open_stream(gateway.ws_url) as client:
-        for params, code in (
+        refused = (
             ({"text_type": "html"}, "invalid_request"),
             ({"volume": 3}, "invalid_request"),
             ({"sentence_pause_ms": -1}, "invalid_request"),
             ({"lexicon": {"a": "!"}}, "bad_lexicon"),
             ({"lexicon": {"a": {"phones": "eɪ"}}}, "invalid_message"),
             ({"lexicon": {f"w{number}": "x" for number in range(101)}}, "bad_lexicon"),
-        ):
-            await client.send("text", context_id="c", text="Hello.", params=params)
+        )
+        for number, (params, code) in enumerate(refused):
+            await client.send("text", context_id=f"c{number}", text="Hello.", params=params)
             assert (await client.until("error", 30))["code"] == code
 
 
