@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from realtime_tts.session.messages import ClientMessage, ServerMessage
+from realtime_tts.session.settings import ErrorScope
 
 NOTICE_FIELD = "realtime_tts_notice"  # added to messages of services without such a field, like the header over HTTP
 
@@ -46,8 +47,7 @@ class Habits:
             `strict_ids` is on).
         resumes: clients may resume a session after a lost connection; else the session ends at once.
         in_turn: frames do not name their context, so contexts are spoken one after the other.
-        refusals_are_final: a refused message fails its context. In other dialects the context goes on.
-        failures_close: an error closes the connection, which has one context.
+        errors_end: what an error ends.
         forgives_mistakes: an invalid message is refused, and the connection continues; else it is closed.
         needs_audio: clients treat a turn without audio as a failure: unspeakable text becomes short silence.
         min_idle_s: time in seconds for which clients keep a silent connection; the server's timeout applies if longer.
@@ -56,8 +56,7 @@ class Habits:
     accepts_any_voice: bool = True
     resumes: bool = False
     in_turn: bool = False
-    refusals_are_final: bool = False
-    failures_close: bool = False
+    errors_end: ErrorScope = "message"
     forgives_mistakes: bool = True
     needs_audio: bool = False
     min_idle_s: float = 0.0

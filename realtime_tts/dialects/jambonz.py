@@ -73,7 +73,7 @@ def parse_speech(query: Mapping[str, str], body: bytes) -> SpeechRequest:
 class JambonzDialect(DeepgramDialect):
     """One socket of `/v1/jambonz`. `query` has the `voice`, the `language` and the `sampleRate`."""
 
-    habits = Habits(in_turn=True, refusals_are_final=True, min_idle_s=_CALL_S)
+    habits = Habits(in_turn=True, errors_end="context", min_idle_s=_CALL_S)
     kinds = ("stream", "flush", "stop")
 
     def __init__(self, query: Mapping[str, str]) -> None:

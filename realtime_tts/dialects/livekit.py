@@ -62,7 +62,7 @@ _NO_CHOICES = _Input(transcript="")
 class InferenceDialect(TurnDialect):
     """One socket of `/v1/tts`."""
 
-    habits = Habits(in_turn=True, refusals_are_final=True, needs_audio=True, min_idle_s=_SESSION_S)
+    habits = Habits(in_turn=True, errors_end="context", needs_audio=True, min_idle_s=_SESSION_S)
     kinds = ("session.create", "input_transcript", "session.flush")
 
     def __init__(self, session_id: str) -> None:

@@ -129,7 +129,7 @@ class Session:
         of its text must not open it in mid-sentence."""
         context_id = self._named(message)
         context = None if context_id is None else self.contexts.open.get(context_id)
-        if context is not None and self.config.refusals_are_final and not isinstance(error, ContextClosed):
+        if context is not None and self.config.errors_end != "message" and not isinstance(error, ContextClosed):
             self.contexts.fail(context, error)
         else:
             self._post_error(error, context_id)
@@ -193,11 +193,12 @@ class Session:
             return []
         senders = self.contexts.sending() if state is SessionState.CONNECTED else []
         sent: list[messages.ServerMessage] = []
+        ends_session = self.config.errors_end == "session"
         try:
             for message in self._sender.take(senders, self._connection.now, max_bytes):
                 sent.append(message)
                 self.contexts.sent(message)
-                if self.config.failures_close and isinstance(message, messages.ContextFailed | messages.ErrorMessage):
+                if ends_session and isinstance(message, messages.ContextFailed | messages.ErrorMessage):
                     self._connection.closes_as = close_telling(message.message)
         except SenderCrash as crash:
             if crash.context_id not in self.contexts.open:

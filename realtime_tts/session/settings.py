@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.contract.speech_params import SpeechParams
@@ -28,6 +29,9 @@ class ContextSettings:
     params: SpeechParams
 
 
+# What an error ends: the message that is refused; its context, which fails; the session, which has one context.
+ErrorScope = Literal["message", "context", "session"]
+
 MAX_ID_CHARS = 128  # of a context, a flush or a ping
 
 # Limits of `SessionConfig` that a client is told.
@@ -45,8 +49,7 @@ class SessionConfig:
         max_contexts: contexts open at one time.
         in_turn: contexts are spoken one after the other, in the order in which they were opened.
         max_consecutive_errors: errors of the client in a row, the last of which closes the session.
-        refusals_are_final: a context fails when one of its messages is refused.
-        failures_close: an error closes the session, which has one context.
+        errors_end: what an error ends.
         max_lead_s: largest lead: audio is sent at most this far ahead of playback.
         keepalive_s: longest time without a message while a context is open.
         resume_window_s: how long a session waits for a lost client to reconnect; 0 switches resuming off.
@@ -69,8 +72,7 @@ class SessionConfig:
     resume_window_s: float
     max_session_bytes: int
     slow_consumer_s: float
-    refusals_are_final: bool = False
-    failures_close: bool = False
+    errors_end: ErrorScope = "message"
     in_turn: bool = False
     keepalive_s: float = 3.0
     hold_timeout_s: float = 30.0

@@ -28,9 +28,7 @@ class Talk:
     def __init__(self, multi: bool = True, refuse=lambda: None, config: dict[str, Any] | None = None, **query: str):
         self.dialect = ElevenLabsDialect("rachel", {"output_format": "opus_48000_64", **query}, multi)
         typed: Dialect = self.dialect
-        habits = typed.habits
-        finals = {"refusals_are_final": habits.refusals_are_final, "failures_close": habits.failures_close}
-        wanted = {**finals, "resume_window_s": 0.0, **(config or {})}
+        wanted = {"errors_end": typed.habits.errors_end, "resume_window_s": 0.0, **(config or {})}
         self.driver = Driver(session_config(max_consecutive_errors=1, **wanted), refuse=refuse)
         self.answers: list[dict[str, Any]] = []
         self._num_done: dict[str, int] = {}

@@ -100,7 +100,7 @@ class Connection(FuzzedDialect):
             max_text_chars=80,
             max_consecutive_errors=10**6,
             in_turn=dialect.habits.in_turn,
-            refusals_are_final=dialect.habits.refusals_are_final,
+            errors_end=dialect.habits.errors_end,
         )
         self.name = name
         self.ends: dict[str, str] = {}  # what the client was told last of a context

@@ -52,14 +52,12 @@ class Connection(FuzzedDialect):
 
     def __init__(self, multi: bool, query: dict[str, str], is_full: bool, forgives: bool) -> None:
         self.elevenlabs = ElevenLabsDialect("x", {"output_format": "opus_48000_64", **query}, multi)
-        habits = self.elevenlabs.habits
         super().__init__(
             self.elevenlabs,
             is_full=is_full,
             max_text_chars=60,
             max_consecutive_errors=10**6 if forgives else 1,
-            refusals_are_final=True,
-            failures_close=habits.failures_close,
+            errors_end=self.elevenlabs.habits.errors_end,
         )
 
     def take(self, step: str | bytes) -> None:

@@ -708,8 +708,8 @@ def test_a_context_whose_turn_has_not_come_sets_no_deadline(make_driver: Callabl
     assert driver.session.next_deadline() <= driver.now
 
 
-def test_where_refusals_are_final_a_refused_message_fails_its_context() -> None:
-    driver = Driver(session_config(refusals_are_final=True, max_text_chars=9))
+def test_where_an_error_ends_its_context_a_refused_message_fails_its_context() -> None:
+    driver = Driver(session_config(errors_end="context", max_text_chars=9))
     driver.receive(Text("a", "Hello. "), Text("b", "Yes. "))
     [failed] = driver.receive(Text("a", "there. "))
     assert (type(failed), failed.context_id, failed.code) == (ContextFailed, "a", "text_too_long")
@@ -719,8 +719,8 @@ def test_where_refusals_are_final_a_refused_message_fails_its_context() -> None:
     assert len(driver.session.contexts.open) == 1
 
 
-def test_where_refusals_are_final_a_context_that_could_not_open_never_does() -> None:
-    driver = Driver(session_config(refusals_are_final=True, max_contexts=1))
+def test_where_an_error_ends_its_context_a_context_that_could_not_open_never_does() -> None:
+    driver = Driver(session_config(errors_end="context", max_contexts=1))
     driver.receive(Text("a", "Hello. "))
     [full] = driver.receive(Text("b", "there. "))
     assert (type(full), full.code) == (ErrorMessage, "too_many_contexts")
@@ -729,8 +729,8 @@ def test_where_refusals_are_final_a_context_that_could_not_open_never_does() -> 
     assert late.code == "context_closed"
 
 
-def test_where_refusals_are_final_text_after_the_end_is_only_refused() -> None:
-    driver = Driver(session_config(refusals_are_final=True))
+def test_where_an_error_ends_its_context_text_after_the_end_is_only_refused() -> None:
+    driver = Driver(session_config(errors_end="context"))
     driver.receive(Text("a", "Hello. "), End("a"))
     [refused] = driver.receive(Text("a", "more"))
     assert (type(refused), refused.code) == (ErrorMessage, "context_closed")

@@ -620,7 +620,7 @@ class InTurnMachine(SessionMachine):
 class FinalRefusalsMachine(SessionMachine):
     """A context whose message is refused has failed."""
 
-    config = replace(CONFIG, refusals_are_final=True)
+    config = replace(CONFIG, errors_end="context")
 
 
 SessionMachine.TestCase.settings = settings(

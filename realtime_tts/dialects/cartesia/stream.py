@@ -52,7 +52,7 @@ class CartesiaDialect(Dialect):
         adapter_of: returns the adapter in a model's name; raises a typed error for an unknown model.
     """
 
-    habits = Habits(refusals_are_final=True, needs_audio=True, min_idle_s=300.0)
+    habits = Habits(errors_end="context", needs_audio=True, min_idle_s=300.0)
 
     def __init__(self, request_id: str, adapter_of: Callable[[str | None], str | None] = lambda model: None) -> None:
         self._request_id, self._adapter_of = request_id, adapter_of

@@ -37,7 +37,7 @@ class DeepgramDialect(TurnDialect):
         UnsupportedAudioFormat, InvalidRequest: an invalid query.
     """
 
-    habits = Habits(in_turn=True, refusals_are_final=True, needs_audio=True, min_idle_s=_HOUR_S)
+    habits = Habits(in_turn=True, errors_end="context", needs_audio=True, min_idle_s=_HOUR_S)
     kinds: tuple[str, ...] = ("Speak", "Flush", "Clear", "Close")
 
     def __init__(self, query: Mapping[str, str], request_id: str, model: str, split: Split = unsplit) -> None:

@@ -83,11 +83,11 @@ class ElevenLabsDialect(Dialect):
         InvalidRequest: an invalid query.
     """
 
-    habits = Habits(min_idle_s=MAX_INACTIVITY_S, refusals_are_final=True, forgives_mistakes=False, needs_audio=True)
+    habits = Habits(min_idle_s=MAX_INACTIVITY_S, errors_end="context", forgives_mistakes=False, needs_audio=True)
 
     def __init__(self, voice: str, query: Mapping[str, str], multi: bool, adapter: str | None = None) -> None:
         self._voice, self._multi, self._adapter = voice, multi, adapter
-        self.habits = replace(type(self).habits, failures_close=not multi)
+        self.habits = replace(type(self).habits, errors_end="context" if multi else "session")
         self._audio = parse_packet_format(query.get("output_format", DEFAULT_FORMAT))
         self._speaks_units = _flag(query, "auto_mode")
         self._absolute = _flag(query, "sync_alignment")
