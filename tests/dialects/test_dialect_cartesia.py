@@ -7,6 +7,8 @@ import json
 from typing import Any
 
 import pytest
+from session_config import session_config
+from session_driver import Driver
 
 from realtime_tts.audio.codecs import AudioFormat
 from realtime_tts.audio.packets import Packets
@@ -301,17 +303,34 @@ def test_an_error_is_no_normal_end_and_ends_its_context(
     assert {"type": "error", "done": False, "context_id": "c", "request_id": "r1"}.items() <= event.items()
     assert (event["status_code"], event["error_code"], event["message"]) == (status, error_code, "it cannot be")
     assert event["error"] == f"{event['title']}: it cannot be"
-    assert parse(dialect, **request("more")) == []
     later = (ErrorMessage(code, "again", False, "c"), AudioPackets("c", 1, 1, Packets((b"",), 0, 960)), ContextFailed(
         "c", 2, code, "again", False, 0, "", 0))  # fmt: skip
     assert tell(dialect, *later) == []
+
+
+def test_text_for_a_context_that_has_failed_is_refused_each_time(dialect: CartesiaDialect) -> None:
+    driver = Driver(session_config(errors_end=dialect.habits.errors_end, max_text_chars=9))
+
+    def say(text: str, continue_: bool = True, **fields: Any) -> list[str]:
+        try:
+            sent = driver.receive(*parse(dialect, **request(text, continue_, **fields)))
+        except RealtimeTTSError as error:
+            driver.session.reject(error, driver.now)
+            sent = driver.drain()
+        return [event.get("error_code", event["type"]) for event in tell(dialect, *sent)]
+
+    assert say("Too long a text.", flush=True) == ["text_too_long"]
+    assert say("Hello.", flush=True) == say("Hello.", False) == ["context_closed"]
+    assert say("", False) == say(" ") == say("", cancel=True) == []
+    assert say("Hello.") == ["context_closed"]
+    assert list(driver.session.contexts.open) == []
 
 
 def test_a_context_that_fails_says_why(dialect: CartesiaDialect) -> None:
     opened(dialect)
     [event] = tell(dialect, ContextFailed("c", 1, "engine_lost", "the worker is gone", True, 0, "", 0))
     assert (event["type"], event["done"], event["status_code"]) == ("error", False, 503)
-    assert parse(dialect, **request("more")) == []
+    assert parse(dialect, **request("", False)) == parse(dialect, cancel=True) == []
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Cartesia's WebSocket: JSON in both directions, audio in base64, many contexts on one socket.
 
 The field `continue` of an input says whether more will follow; the last input ends its context. Every error ends its
-context too, as Cartesia's clients expect: later input for the context is ignored.
+context too, as Cartesia's clients expect: later text for the context is refused. After a cancel it is ignored.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from realtime_tts.dialects.cartesia import events
 from realtime_tts.dialects.cartesia.events import WordTimes
 from realtime_tts.dialects.cartesia.requests import Input
 from realtime_tts.dialects.json_input import Body, load_object, required
-from realtime_tts.errors import ERROR_CLASSES, InvalidMessage, InvalidRequest, RealtimeTTSError
+from realtime_tts.errors import ERROR_CLASSES, ContextClosed, InvalidMessage, InvalidRequest, RealtimeTTSError
 from realtime_tts.session import messages
 from realtime_tts.session.settings import MAX_ID_CHARS
 
 _MAX_OVER = 1024  # ids of ended contexts to remember
+_TRANSCRIPT = "transcript"  # field of the errors about text that has no context
 
 
 @dataclass(slots=True)
@@ -57,7 +58,7 @@ class CartesiaDialect(Dialect):
     def __init__(self, request_id: str, adapter_of: Callable[[str | None], str | None] = lambda model: None) -> None:
         self._request_id, self._adapter_of = request_id, adapter_of
         self._contexts: dict[str, _Context] = {}  # open contexts: their end was not sent yet
-        self._over: OrderedDict[str, None] = OrderedDict()  # cancelled or failed
+        self._over: OrderedDict[str, bool] = OrderedDict()  # ids that are not used again: whether later text is refused
         self._num_unnamed = 0
 
     # ---- from the client -----------------------------------------------------------------------------------------
@@ -81,10 +82,12 @@ class CartesiaDialect(Dialect):
 
     def _read(self, input_: Input, context_id: str) -> Iterator[messages.ClientMessage]:
         if context_id in self._over:
+            if self._over[context_id] and not input_.cancel and (input_.transcript or "").strip():
+                raise ContextClosed("the context has ended with an error; use another context_id", field=_TRANSCRIPT)
             return
         if input_.cancel:
             if context_id in self._contexts:
-                self._end(context_id)
+                self._end(context_id, refuses_text=False)
             yield messages.CancelRequest(context_id)
             return
         opening = None if context_id in self._contexts else self._read_opening(input_, context_id)
@@ -94,7 +97,7 @@ class CartesiaDialect(Dialect):
         context = self._contexts[context_id]
         if context.has_ended:
             if text.strip():
-                raise InvalidRequest("this context has ended: its last input had continue false", field="transcript")
+                raise InvalidRequest("this context has ended: its last input had continue false", field=_TRANSCRIPT)
             return  # some clients send the last input twice
         context.has_ended = not input_.continue_
         yield replace(opening or messages.Text(context_id, ""), text=text)
@@ -109,9 +112,9 @@ class CartesiaDialect(Dialect):
         audio = required(input_.output_format, "output_format").raw()
         return messages.Text(context_id, "", input_.voice.id, audio, params, input_.dictionaries())
 
-    def _end(self, context_id: str) -> None:
-        """Ignore further input of a context."""
-        self._over[context_id] = None
+    def _end(self, context_id: str, *, refuses_text: bool) -> None:
+        """Refuse further text of a context, or ignore it."""
+        self._over.setdefault(context_id, refuses_text)
         while len(self._over) > _MAX_OVER:
             self._over.popitem(last=False)
 
@@ -119,7 +122,7 @@ class CartesiaDialect(Dialect):
 
     def serialize(self, message: messages.ServerMessage) -> list[str]:
         if isinstance(message, messages.ErrorMessage):
-            return self._render_error(message.context_id, message.code, message.message)
+            return self._render_error(message, is_late=message.field == _TRANSCRIPT)
         if isinstance(message, messages.KeepAlive):
             told = [(key, self._contexts.get(key)) for key in message.context_ids]
             # An event that clients accept at any time during a turn.
@@ -142,13 +145,16 @@ class CartesiaDialect(Dialect):
         if isinstance(message, messages.WarningMessage):
             context.notice = joined_notices(context.notice, message.message)
         if isinstance(message, messages.ContextFailed):
-            return self._render_error(context_id, message.code, message.message)
+            return self._render_error(message)
         return []
 
-    def _render_error(self, context_id: str | None, code: str, text: str) -> list[str]:
-        if context_id is not None:
-            if self._contexts.pop(context_id, None) is None and context_id in self._over:
+    def _render_error(
+        self, message: messages.ErrorMessage | messages.ContextFailed, *, is_late: bool = False
+    ) -> list[str]:
+        """Return the event of an error. `is_late`: it is about text that was sent after the end of its context."""
+        if (context_id := message.context_id) is not None:
+            if self._contexts.pop(context_id, None) is None and context_id in self._over and not is_late:
                 return []  # its end was sent
-            self._end(context_id)
-        status = ERROR_CLASSES.get(code, RealtimeTTSError).http_status
-        return [events.error(context_id, code, status, text, self._request_id)]
+            self._end(context_id, refuses_text=True)
+        status = ERROR_CLASSES.get(message.code, RealtimeTTSError).http_status
+        return [events.error(context_id, message.code, status, message.message, self._request_id)]

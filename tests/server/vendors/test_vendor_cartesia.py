@@ -178,11 +178,13 @@ async def test_an_error_in_a_turn_ends_it_at_the_engine_too(gateway: GatewayHarn
     async with client(gateway) as talk:
         await talk.say(request("command never. ", more=True))
         await talk.until("chunk")
-        await talk.say({**request("Hi", more=True), "transcript": 7}, request("more ", more=True))
-        await talk.until("error")
+        await talk.say({**request("Hi", more=True), "transcript": 7}, request("", more=True))
+        assert (await talk.until("error"))["error_code"] == "invalid_message"
+        await talk.say(request("More of it. ", more=True))
+        assert (await talk.until("error"))["error_code"] == "context_closed"
         await talk.say(request("Hello.", "b"))
         await talk.until("done", "b")
-        assert [event["type"] for event in talk.events if event.get("context_id") == "a"].count("error") == 1
+        assert [event["type"] for event in talk.events if event.get("context_id") == "a"].count("error") == 2
         assert gateway.usage().engine_contexts <= 1
 
 
