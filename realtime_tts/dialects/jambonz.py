@@ -74,7 +74,7 @@ class JambonzDialect(DeepgramDialect):
     """One socket of `/v1/jambonz`. `query` has the `voice`, the `language` and the `sampleRate`."""
 
     habits = Habits(in_turn=True, errors_end="context", min_idle_s=_CALL_S)
-    kinds = ("stream", "flush", "stop")
+    kinds = ("stream", "flush", "stop", "keepalive")
 
     def __init__(self, query: Mapping[str, str]) -> None:
         super().__init__(_with_rate(query), "", "")
@@ -88,6 +88,9 @@ class JambonzDialect(DeepgramDialect):
 
     def _read_stop(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
         return self._read_close(values)
+
+    def _read_keepalive(self, values: Mapping[str, object]) -> Iterable[messages.ClientMessage]:
+        return [messages.Ping()]  # counts as activity
 
     def serialize(self, message: messages.ServerMessage) -> list[str | bytes]:
         if isinstance(message, messages.AudioPackets):

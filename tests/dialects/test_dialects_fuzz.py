@@ -49,7 +49,7 @@ FLUX_COMMANDS = st.one_of(
 )
 JAMBONZ_COMMANDS = st.one_of(
     st.fixed_dictionaries({"type": st.just("stream"), "text": TEXTS}),
-    st.fixed_dictionaries({"type": st.sampled_from(["flush"] * 5 + ["stream", "stop"])}),
+    st.fixed_dictionaries({"type": st.sampled_from(["flush"] * 5 + ["stream", "stop", "keepalive"])}),
 )
 EXTRAS = st.sampled_from([{"add_timestamps": True}, {"speed": 2}, {"speed": 99}, {"speed": "fast"}, {"volume": -1}, 7])
 CHOICES = st.sampled_from([{"voice": "v"}, {"voice": "nobody"}, {"voice": 7}, {"language": "tlh"}, None])

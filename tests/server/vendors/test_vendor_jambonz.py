@@ -143,6 +143,16 @@ async def test_text_is_spoken_before_its_flush(gateway: GatewayHarness) -> None:
         assert await audio(socket, 2)
 
 
+async def test_keepalives_have_no_answer_and_leave_speech_alone(gateway: GatewayHarness) -> None:
+    async with connect(address(gateway), proxy=None) as socket:
+        assert (await next_json(socket))["type"] == "connect"
+        await send(socket, "stream", text="One two.")
+        for _ in range(30):
+            await send(socket, "keepalive")
+        await send(socket, "flush")
+        assert await audio(socket, 2)
+
+
 async def test_stop_ends_speech_at_once(gateway: GatewayHarness) -> None:
     async with connect(address(gateway), proxy=None) as socket:
         await send(socket, "stream", text="command never. And more.")
