@@ -60,6 +60,7 @@ class SpeechBody(Body):
 
 BODY_SCHEMA = SpeechBody.model_json_schema()
 BODY_SCHEMA["properties"] |= {name: SPEECH_PARAMS[name].json_schema() for name in PARAM_NAMES}
+del BODY_SCHEMA["properties"]["instructions"]["maxLength"]  # longer ones are cut
 
 
 def parse_request(content: bytes) -> SpeechRequest:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 
 from realtime_tts.audio.pipeline import SpeechStream
+from realtime_tts.contract.speech_params import MAX_INSTRUCTION_CHARS
 from realtime_tts.dialects.speech_request import Chunk, SpeechRequest, Total
 from realtime_tts.errors import Draining, InternalError, RealtimeTTSError, TextTooLong, VoiceNotFound
 from realtime_tts.server.admission.client import Client
@@ -32,6 +34,8 @@ from realtime_tts.text.skipped import describe_ignored, describe_skipped
 # Assumed lead of a client that reads at once: too long for the engine to raise its priority, too short to park it
 # (`park_low_s` of the scheduler).
 KEPT_MS = 1_500.0
+# Instructions up to the end of the last word that fits, or as many characters of a single word.
+_FITTING_WORDS = re.compile(rf"(?s).{{0,{MAX_INSTRUCTION_CHARS}}}(?!\S)|.{{{MAX_INSTRUCTION_CHARS}}}")
 
 
 def heard_ms(player: PlaybackEstimate, now: float) -> float:
@@ -229,6 +233,8 @@ def _resolve(gateway: Gateway, client: Client, request: SpeechRequest) -> Contex
         params.setdefault("adapter", adapter)
     if ignores_instructions(gateway, request):
         del params["instructions"]
+    elif "instructions" in params:
+        params["instructions"] = _cut_instructions(params["instructions"])
     return gateway.catalogue.defaults.resolve(
         Choices(),
         Choices(request.voice, params=params),
@@ -242,3 +248,8 @@ def ignores_instructions(gateway: Gateway, request: SpeechRequest) -> bool:
     """Return whether the request's instructions are ignored: the model takes none, and `strict_ids` is off."""
     takes_them = gateway.catalogue.ready.takes_instructions or gateway.settings.server.voices.strict_ids
     return "instructions" in request.params and not takes_them
+
+
+def _cut_instructions(text: str) -> str:
+    """Return instructions up to the last word that fits: other services take style guides of several paragraphs."""
+    return next(_FITTING_WORDS.finditer(text.strip()))[0]

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from realtime_tts.contract.speech_params import MAX_INSTRUCTION_CHARS
 from realtime_tts.dialects.speech_request import SpeechRequest
 from realtime_tts.errors import RealtimeTTSError, RequestTooLarge, TextTooLong
 from realtime_tts.server.admission.client import Client
@@ -154,3 +155,5 @@ def _substitutions(gateway: Gateway, client: Client, request: SpeechRequest, voi
         yield f"model {ascii(asked)[:_MAX_NAME_CHARS]} is not known here, {model!a} speaks"
     if ignores_instructions(gateway, request):
         yield "instructions are ignored, this model takes none"
+    elif len(request.params.get("instructions", "").strip()) > MAX_INSTRUCTION_CHARS:
+        yield f"instructions are cut after {MAX_INSTRUCTION_CHARS} characters"

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -129,8 +130,29 @@ def test_a_model_with_voice_design_is_told_how_to_speak(make_gateway: MakeGatewa
     gateway = make_gateway(worker={"takes_instructions": True})
     with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client:
         assert "instructions" not in speak(client, instructions="slowly").headers["realtime-tts-notice"]
-        too_long = speak(client, instructions="a" * 501)
-    assert (too_long.status_code, too_long.json()["error"]["code"]) == (400, "invalid_request")
+
+
+def test_a_style_guide_that_is_too_long_for_the_model_is_cut_between_words(
+    make_gateway: MakeGateway, tmp_path: Path
+) -> None:
+    cases = [
+        ("Voice: warm.\n\n" + "Tone: calm. " * 200, "Voice: warm.\n\n" + "Tone: calm. " * 40 + "Tone:"),
+        ("a" * 501, "a" * 500),
+        ("a" * 499 + " b c", "a" * 499),
+        ("a" * 498 + " b c", "a" * 498 + " b"),
+        (" " * 600 + "slowly", "slowly"),
+        (" " * 600, ""),
+    ]
+    gateway = make_gateway(worker={"takes_instructions": True, "asked": tmp_path / "asked"})
+    with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client:
+        for instructions, read in cases:
+            answer = speak(client, "Hello.", instructions=instructions)
+            is_cut = "instructions are cut after 500 characters" in answer.headers["realtime-tts-notice"]
+            assert (answer.status_code, is_cut) == (200, len(read) > 100)
+    asked = [json.loads(line) for line in (tmp_path / "asked").read_text(encoding="utf-8").splitlines()]
+    assert [request["instructions"] for request in asked if request["type"] == "generate"] == [
+        read for _, read in cases
+    ]
 
 
 def test_strict_ids_refuse_other_services_names(make_gateway: MakeGateway) -> None:
