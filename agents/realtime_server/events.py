@@ -59,6 +59,20 @@ class ResponseCreate(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+class ExpiresAfter(BaseModel):
+    anchor: Literal["created_at"] = "created_at"
+    seconds: int = Bounded(default=600, ge=10, le=7_200)
+    model_config = ConfigDict(extra="allow")
+
+
+class SecretCreate(BaseModel):
+    """Body of a request for a client secret."""
+
+    expires_after: ExpiresAfter | None = None
+    session: published.RealtimeSessionCreateRequest | None = None
+    model_config = ConfigDict(extra="allow")
+
+
 CLIENT_EVENTS: dict[str, type[BaseModel]] = {
     "session.update": SessionUpdate,
     "input_audio_buffer.append": published.InputAudioBufferAppendEvent,
@@ -115,6 +129,12 @@ def check(event: Fields) -> None:
     if not isinstance(kind, str) or kind not in CLIENT_EVENTS:
         raise Refusal("invalid_value", f"unknown event type {_shown(kind)}; known: {', '.join(CLIENT_EVENTS)}", "type")
     _check(CLIENT_EVENTS[kind], event, "")
+
+
+def check_secret(fields: Fields) -> ExpiresAfter:
+    """Check a request for a client secret. Raises Refusal: a field is unknown or invalid."""
+    _check(SecretCreate, fields, "")
+    return SecretCreate.model_validate(fields).expires_after or ExpiresAfter()
 
 
 def check_item(item: Fields, path: str = "item") -> None:

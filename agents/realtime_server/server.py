@@ -8,6 +8,7 @@ import hmac
 import json
 import logging
 import re
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from page_origins import CONTENT_POLICY, PageOrigins, origins_of
 from peer import MAX_OFFER_BYTES, check_size
 from realtime_tts_client import RealtimeTTSError, Session, connect
 
+from realtime_server.client_secrets import ClientSecrets
 from realtime_server.connection import Connection, Parts, new_id
-from realtime_server.events import Fields, Refusal
+from realtime_server.events import Fields, Refusal, check_secret, parse
+from realtime_server.settings import check_settings, default_settings, merged
 from realtime_server.webrtc import CallConnection
 
 logger = logging.getLogger("realtime_server")
@@ -43,9 +46,11 @@ class SocketConnection(Connection):
     async def _send(self, text: str) -> None:
         await self._socket.send_str(text)
 
-    async def run(self) -> None:
-        """Run the session until the client ends it."""
+    async def run(self, session: Fields) -> None:
+        """Run the session, with settings if there are any, until the client ends it."""
         try:
+            if session:
+                await self.receive(json.dumps({"type": "session.update", "session": session}))
             await self.flush()
             async for message in self._socket:
                 if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
@@ -82,6 +87,7 @@ class Server:
         self._origins = PageOrigins([*allowed_origins, *origins_of(tts_url)])
         self._max_calls = max_calls
         self._num_calls = 0
+        self._secrets = ClientSecrets()
         self._sockets: set[web.WebSocketResponse] = set()
         self._calls: set[asyncio.Task[None]] = set()
 
@@ -91,6 +97,8 @@ class Server:
         made.router.add_get("/v1/realtime", self._on_socket)
         made.router.add_get(f"/{{name:({names}|)}}", self._on_file)
         made.router.add_post("/v1/realtime/calls", self._on_offer)
+        made.router.add_options("/v1/realtime/calls", self._on_preflight)
+        made.router.add_post("/v1/realtime/client_secrets", self._on_secret)
         made.on_shutdown.append(self._end)
         return made
 
@@ -107,7 +115,7 @@ class Server:
 
     async def _on_socket(self, request: web.Request) -> web.StreamResponse:
         try:
-            self._check(request)
+            session = self._check(request)
             async with self._call() as speech:
                 socket = web.WebSocketResponse(
                     heartbeat=HEARTBEAT_S, max_msg_size=MAX_MESSAGE_BYTES, protocols=("realtime",), compress=False
@@ -117,7 +125,7 @@ class Server:
                 connection = SocketConnection(self._parts, speech, request.query.get("model", ""), socket)
                 self.connections.add(connection)
                 try:
-                    await connection.run()
+                    await connection.run(session)
                 except ConnectionResetError as error:
                     logger.info("the client has gone: %s", error)
                 finally:
@@ -134,16 +142,43 @@ class Server:
         headers = {"Content-Security-Policy": CONTENT_POLICY, "Cache-Control": "no-cache"}
         return web.FileResponse(FILES[name], headers=headers)
 
-    async def _on_offer(self, request: web.Request) -> web.Response:
-        headers = {}
-        if "Origin" in request.headers and self._origins.refusal(request.headers) is None:
-            headers = {"Access-Control-Allow-Origin": request.headers["Origin"], "Vary": "Origin"}
+    async def _on_secret(self, request: web.Request) -> web.Response:
+        """Issue a client secret to a program that has the key."""
         try:
-            self._check(request)
+            self._check_key(request, _offered_key(request))
+            fields = parse(await request.read() or "{}")
+            expiry, session = check_secret(fields), fields.get("session") or {}
+            defaults = default_settings(new_id("sess"), "", self._parts.instructions, self._parts.voice)
+            effective = merged(defaults, session)
+            check_settings(effective, "session")
+        except Refusal as refusal:
+            return refused(refusal)
+        value = self._secrets.issue(session, time.monotonic() + expiry.seconds, time.monotonic())
+        made = {"value": value, "expires_at": int(time.time()) + expiry.seconds, "session": effective}
+        return web.json_response(made, headers={"Cache-Control": "no-store"})
+
+    async def _on_preflight(self, request: web.Request) -> web.Response:
+        """Let pages of allowed origins send a secret with their offer."""
+        headers = self._cors(request)
+        if headers:
+            headers["Access-Control-Allow-Headers"] = request.headers.get("Access-Control-Request-Headers", "")
+        return web.Response(status=204, headers=headers)
+
+    def _cors(self, request: web.Request) -> dict[str, str]:
+        """Return the headers that let a page of an allowed origin read the response."""
+        if "Origin" in request.headers and self._origins.refusal(request.headers) is None:
+            return {"Access-Control-Allow-Origin": request.headers["Origin"], "Vary": "Origin"}
+        return {}
+
+    async def _on_offer(self, request: web.Request) -> web.Response:
+        headers = self._cors(request)
+        try:
+            granted = self._check(request)
             sdp, session = await _offer(request)
             answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            model = request.query.get("model") or str((session or {}).get("model", ""))
-            task = asyncio.get_running_loop().create_task(self._run_call(sdp, session, model, answered))
+            model = request.query.get("model") or str((session or granted).get("model", ""))
+            sessions = [each for each in (granted, session) if each]
+            task = asyncio.get_running_loop().create_task(self._run_call(sdp, sessions, model, answered))
             self._calls.add(task)
             task.add_done_callback(self._calls.discard)
             answer = await answered
@@ -152,13 +187,13 @@ class Server:
         headers["Location"] = f"/v1/realtime/calls/{new_id('rtc')}"
         return web.Response(status=201, text=answer, content_type="application/sdp", headers=headers)
 
-    async def _run_call(self, sdp: str, session: Fields | None, model: str, answered: asyncio.Future[str]) -> None:
+    async def _run_call(self, sdp: str, sessions: list[Fields], model: str, answered: asyncio.Future[str]) -> None:
         try:
             async with self._call() as speech:
                 call = CallConnection(self._parts, speech, model)
                 self.connections.add(call)
                 try:
-                    answered.set_result(await call.answer(sdp, session))
+                    answered.set_result(await call.answer(sdp, *sessions))
                     await call.run()
                 finally:
                     self.connections.discard(call)
@@ -191,18 +226,31 @@ class Server:
         finally:
             self._num_calls -= 1
 
-    def _check(self, request: web.Request) -> None:
-        """Check the key and the origin. Raises Refusal: the key is wrong, or a page of another site connects."""
+    def _check(self, request: web.Request) -> Fields:
+        """Check the key and the origin. Return the settings of a client secret. Raises Refusal: see `_check_key`."""
+        offered = _offered_key(request)
+        session = self._secrets.session_of(offered, time.monotonic())
+        if session is None:
+            self._check_key(request, offered)
+        return session or {}
+
+    def _check_key(self, request: web.Request, offered: str) -> None:
+        """Raises Refusal: the key is wrong, or without a key a page of another site connects."""
         if self._key is None:
             if (reason := self._origins.refusal(request.headers)) is not None:
                 raise Refusal("forbidden", reason, kind="authentication_error")
             return
-        offered = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        for protocol in request.headers.get("Sec-WebSocket-Protocol", "").split(","):
-            if protocol.strip().startswith(KEY_PROTOCOL):
-                offered = protocol.strip().removeprefix(KEY_PROTOCOL)
         if not hmac.compare_digest(offered.encode(), self._key.encode()):
             raise Refusal("invalid_api_key", "the API key is missing or wrong", kind="authentication_error")
+
+
+def _offered_key(request: web.Request) -> str:
+    """Return the key or the client secret in a request, "" without one."""
+    offered = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    for protocol in request.headers.get("Sec-WebSocket-Protocol", "").split(","):
+        if protocol.strip().startswith(KEY_PROTOCOL):
+            offered = protocol.strip().removeprefix(KEY_PROTOCOL)
+    return offered
 
 
 async def _offer(request: web.Request) -> tuple[str, Fields | None]:

@@ -48,9 +48,12 @@ class CallConnection(Connection):
         self._peer.on("datachannel", self._on_channel)
         self._peer.on("track", self._on_track)
 
-    async def answer(self, sdp: str, session: Fields | None) -> str:
-        """Return the answer to an offer. Raises ValueError: it is not of Opus both ways and a data channel."""
-        if session is not None:
+    async def answer(self, sdp: str, *sessions: Fields) -> str:
+        """Return the answer to an offer. Raises ValueError: it is not of Opus both ways and a data channel.
+
+        sessions: settings, each over those before.
+        """
+        for session in sessions:
             self._put(json.dumps({"type": "session.update", "session": session}))
         made = await answer_offer(self._peer, self._track, RTCSessionDescription(sdp=sdp, type="offer"))
         return str(made.sdp)

@@ -7,11 +7,13 @@ import base64
 import contextlib
 import json
 import sys
+import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import numpy as np
 import pytest
+from openai import APIStatusError, AsyncOpenAI
 from server_environment import ROOT
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -20,6 +22,7 @@ from websockets.typing import Origin, Subprotocol
 sys.path.insert(0, str(ROOT / "agents"))
 
 from realtime_caller import SILENCE, Caller, Parrot, calling, serving, sound, until
+from realtime_server.client_secrets import MAX_SECRETS, ClientSecrets
 from realtime_server.connection import Stages
 from realtime_server.core import MAX_ITEM_CHARS
 from realtime_server.history import MAX_ITEMS
@@ -577,6 +580,43 @@ async def test_a_key_is_required_if_there_is_one(fake_gateway: str) -> None:
         protocols = [Subprotocol("realtime"), Subprotocol("openai-insecure-api-key.secret")]
         async with connect(f"{url}/realtime", subprotocols=protocols) as socket:
             assert socket.subprotocol == "realtime"
+
+
+async def test_a_client_secret_opens_sessions_with_its_settings_until_it_expires(fake_gateway: str) -> None:
+    async with serving(fake_gateway, "", key="secret") as (url, server):
+        api = AsyncOpenAI(api_key="secret", base_url=url.replace("ws:", "http:"))
+        session: Any = {"type": "realtime", "instructions": "Be brief."}
+        made = await api.realtime.client_secrets.create(session=session, expires_after={"seconds": 60})
+        assert made.value.startswith("ek_")
+        assert (made.session.type, made.session.instructions) == ("realtime", "Be brief.")
+        async with calling(url, server, key=made.value) as caller:
+            assert (await caller.next("session.updated"))["session"]["instructions"] == "Be brief."
+        protocols = [Subprotocol("realtime"), Subprotocol(f"openai-insecure-api-key.{made.value}")]
+        async with connect(f"{url}/realtime", subprotocols=protocols, origin=Origin("https://a.example.org")):
+            pass
+        for key, wrong in (
+            ("wrong", {}),
+            (made.value, {}),  # which makes no further ones
+            ("secret", {"session": {"type": "transcription"}}),
+            ("secret", {"session": {**session, "output_modalities": ["text", "audio"]}}),
+            ("secret", {"expires_after": {"seconds": 9}}),
+        ):
+            with pytest.raises(APIStatusError) as refused:
+                await api.with_options(api_key=key, max_retries=0).realtime.client_secrets.create(**wrong)
+            assert refused.value.status_code == (400 if key == "secret" else 401)
+        default = await api.realtime.client_secrets.create()
+        assert server._secrets.session_of(default.value, time.monotonic() + 599) == {}
+        assert server._secrets.session_of(made.value, time.monotonic() + 61) is None
+        await api.close()
+
+
+def test_client_secrets_are_bounded() -> None:
+    issued = ClientSecrets()
+    values = [issued.issue({"number": number}, 60.0, 0.0) for number in range(MAX_SECRETS + 1)]
+    assert issued.session_of(values[0], 0.0) is None
+    assert issued.session_of(values[1], 0.0) == {"number": 1}
+    issued.issue({}, 120.0, 61.0)
+    assert len(issued._issued) == 1
 
 
 async def test_without_a_speech_server_a_session_is_refused() -> None:

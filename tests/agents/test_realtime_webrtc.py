@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -71,28 +72,32 @@ class Caller:
         return self.all(kind)[number - 1]
 
 
-async def offer(url: str, sdp: str, session: dict[str, Any] | None = None) -> tuple[int, str]:
+async def offer(
+    url: str, sdp: str, session: dict[str, Any] | None = None, headers: dict[str, str] | None = None
+) -> tuple[int, str]:
     """Return status and body of the answer, as OpenAI's clients ask for it: SDP alone, or a form."""
     address = url.replace("ws:", "http:") + "/realtime/calls"
     async with aiohttp.ClientSession() as http:
         if session is None:
-            body: Any = {"data": sdp, "headers": {"Content-Type": "application/sdp"}}
+            body: Any = {"data": sdp, "headers": {"Content-Type": "application/sdp", **(headers or {})}}
         else:
             form = aiohttp.FormData()
             form.add_field("sdp", sdp)
             form.add_field("session", json.dumps(session))
-            body = {"data": form}
+            body = {"data": form, "headers": headers}
         async with http.post(address, **body) as response:
             return response.status, await response.text()
 
 
 @contextlib.asynccontextmanager
-async def calling(url: str, server: Server, session: dict[str, Any] | None = None) -> AsyncIterator[Caller]:
+async def calling(
+    url: str, server: Server, session: dict[str, Any] | None = None, headers: dict[str, str] | None = None
+) -> AsyncIterator[Caller]:
     connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
     caller = Caller(connection, connection.createDataChannel("oai-events"), server)
     try:
         await connection.setLocalDescription(await connection.createOffer())
-        status, sdp = await offer(url, connection.localDescription.sdp, session)
+        status, sdp = await offer(url, connection.localDescription.sdp, session, headers)
         assert status == 201, sdp
         await connection.setRemoteDescription(RTCSessionDescription(sdp=sdp, type="answer"))
         await caller.next("session.created")
@@ -115,6 +120,25 @@ async def test_a_turn_by_voice(fake_gateway: str) -> None:
         assert not caller.all("response.output_audio.delta")
         sent_ms = next(iter(server.connections)).core._last[1].sent_ms  # type: ignore[index]
         assert caller.loud_ms > 0.5 * sent_ms
+
+
+async def test_a_page_calls_with_a_client_secret(fake_gateway: str) -> None:
+    async with serving(fake_gateway, "", key="secret", allowed_origins=["http://localhost:3000"]) as (url, server):
+        page = {"Origin": "http://localhost:3000"}
+        calls = url.replace("ws:", "http:") + "/realtime/calls"
+        async with aiohttp.ClientSession() as http:
+            asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+            async with http.options(calls, headers={**page, **asked}) as allowed:
+                assert allowed.headers["Access-Control-Allow-Origin"] == page["Origin"]
+                assert allowed.headers["Access-Control-Allow-Headers"] == "authorization"
+            async with http.options(calls, headers={"Origin": "http://other.example.org", **asked}) as refused:
+                assert "Access-Control-Allow-Origin" not in refused.headers
+        granted = {"type": "realtime", "instructions": "Be brief.", "output_modalities": ["text"]}
+        secret = server._secrets.issue(granted, time.monotonic() + 60, time.monotonic())
+        own = {"type": "realtime", "instructions": "Be kind."}
+        async with calling(url, server, own, headers={**page, "Authorization": f"Bearer {secret}"}) as caller:
+            session = (await caller.next("session.updated", 2))["session"]
+            assert (session["instructions"], session["output_modalities"]) == ("Be kind.", ["text"])
 
 
 async def test_an_interruption_truncates_the_message(fake_gateway: str) -> None:

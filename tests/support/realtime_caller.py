@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -116,11 +116,16 @@ async def until(condition: Callable[[], Any]) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(
-    tts_url: str, *heard: str, key: str | None = None, max_calls: int = 20, **parts: Any
+    tts_url: str,
+    *heard: str,
+    key: str | None = None,
+    allowed_origins: Iterable[str] = (),
+    max_calls: int = 20,
+    **parts: Any,
 ) -> AsyncIterator[tuple[str, Server]]:
     """Serve; yield the address of the API, and the server."""
     parts = {"model": ScriptedModel(100.0), "recogniser": Parrot(*heard), "silero": by_loudness, **parts}
-    server = Server(tts_url, Parts(**parts), key=key, max_calls=max_calls)
+    server = Server(tts_url, Parts(**parts), key=key, allowed_origins=allowed_origins, max_calls=max_calls)
     async with listening(server.application()) as host:
         yield f"ws://{host}/v1", server
 
