@@ -342,7 +342,7 @@ class Engine:
         )
         may_go_on = num_patches < request.max_patches - 1
         more = self.listed.more(num_patches, lambda text: may_go_on and spoken_chars(text) >= bound)
-        if more is not None and more[0] != segment.text:
+        if more is not None and more != (segment.text, False):  # the whole text may be no longer than its last part
             self._take_text(segment, *more)
 
     def _recall(self) -> None:

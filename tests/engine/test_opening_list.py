@@ -130,6 +130,14 @@ def test_a_list_without_enough_text_to_begin_with_ends_too(tiny: LoadedModel, te
     assert not harness.engine.listed.is_due
 
 
+@pytest.mark.parametrize("texts", [[WHOLE[:10]] * 2, [WHOLE[:10], WHOLE[:26], WHOLE[:26]]])
+def test_an_opening_whose_whole_text_is_the_last_part_ends_too(tiny: LoadedModel, texts: list[str]) -> None:
+    """What follows the last word, such as an emoji, is not spoken."""
+    harness = listed(tiny, opening=dataclasses.replace(OPENING, texts=texts))
+    assert harness.engine.scheduler.num_contexts == 0
+    assert not harness.engine.listed.is_due
+
+
 def test_a_list_ends_where_only_the_beginning_of_a_text_fits(tiny: LoadedModel) -> None:
     """The beginning is in memory when its request comes again; the rest of the text is then refused from there."""
     harness = live(tiny, SHORT, num_blocks=3)
