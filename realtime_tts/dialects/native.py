@@ -170,7 +170,7 @@ _TYPES: dict[type[messages.ServerMessage], str] = {
 }
 _NOT_SENT = ("by_client", "report", "unspoken_text")
 # Without the lexicon, which may be long and which the client has sent.
-_TOLD_PARAMS = [name for name in SPEECH_PARAMS if name != "lexicon"]
+_REPORTED_PARAMS = [name for name in SPEECH_PARAMS if name != "lexicon"]
 
 
 def _rendered(value: object) -> object:
@@ -190,7 +190,7 @@ def _members(value: object) -> dict[str, object]:
     names = (field.name for field in dataclasses.fields(value))
     members = {name: _rendered(getattr(value, name)) for name in names if name not in _NOT_SENT}
     if isinstance(value, messages.SessionStarted):
-        members["params"] = {name: value.params.get(name) for name in _TOLD_PARAMS}
+        members["params"] = {name: value.params.get(name) for name in _REPORTED_PARAMS}
     elif isinstance(value, messages.Words):
         members["timing"] = "measured" if all(word.measured for word in value.words) else "estimated"
         if value.previous_end_ms is None:

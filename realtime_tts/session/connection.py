@@ -55,7 +55,7 @@ def close_for(code: int, error: RealtimeTTSError) -> Close:
     return Close(code, error.code, error)
 
 
-def close_telling(message: str, error: RealtimeTTSError | None = None) -> Close:
+def close_with_message(message: str, error: RealtimeTTSError | None = None) -> Close:
     """Return the close after an error whose text is the reason, as far as it fits."""
     reason = message.encode(errors="replace")[:_MAX_REASON_BYTES].decode(errors="ignore")
     return Close(POLICY_VIOLATION, reason, error)
@@ -124,7 +124,7 @@ class ConnectionState:
             self._num_errors += 1
         if self._num_errors >= self._config.max_consecutive_errors:
             if self._config.max_consecutive_errors == 1:
-                return close_telling(error.message, error)
+                return close_with_message(error.message, error)
             return close_for(POLICY_VIOLATION, TooManyErrors(f"bad messages in a row: {self._num_errors}"))
         return close_for(TRY_AGAIN_LATER, error) if self._num_refused >= MAX_REFUSED else None
 

@@ -71,7 +71,7 @@ class Context:
         draft_at: time since which it is a draft, or None.
         added_chars: number of characters that lexicons have added to the text planned so far.
         text: the text, and how far it is planned.
-        engine: what the engine was told about the context.
+        engine: the context's events for the engine, and what they have reported.
     """
 
     def __init__(

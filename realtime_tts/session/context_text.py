@@ -110,7 +110,7 @@ class ContextText:
         return now if is_due else self._tick_at
 
     def step(self, now: float) -> Planned | None:
-        """Plan a stretch of the text, or of what is pending at a flush, at the end, or when the planner wants to.
+        """Plan a stretch of the text, or of what is pending at a flush, at the end, or at the planner's deadline.
 
         Returns None if there is nothing to do now. Exceptions of a faulty planner pass through.
         """
@@ -152,8 +152,7 @@ class ContextText:
         return Planned(self._work_chars, (), True, reached.flush_id)
 
     def take_warnings(self) -> list[tuple[str, str, tuple[tuple[int, int], ...]]]:
-        """Return code, message and text ranges of what the client has to know, found since the last call; of very many
-        ranges only the first."""
+        """Return code, message and text ranges of new warnings; of very many ranges only the first."""
         found = (("unspeakable_text", _UNSPEAKABLE, self._skipped), ("ignored_markup", _IGNORED, self._ignored))
         self._skipped, self._ignored = [], []
         return [(code, message, tuple(spans)) for code, message, spans in found if spans]

@@ -40,7 +40,7 @@ class EngineSide:
             start = messages.StartSpeech(self._context_id, self._number, segment, self._settings, self.priority)
             self._events.append(start)
             if self.is_parked:
-                self._tell_parked()
+                self._report_parked()
         else:
             self._events.append(messages.ExtendSpeech(self._context_id, segment))
 
@@ -65,7 +65,7 @@ class EngineSide:
         """Request to generate no more audio until the next playback report."""
         if not self.is_parked:
             self.is_parked = True
-            self._tell_parked()
+            self._report_parked()
 
     def report_playback(self, position_ms: float, paused: bool, now: float) -> None:
         """Report the playback position if the engine's own estimate is off, or its last report is old. The engine
@@ -75,7 +75,7 @@ class EngineSide:
             self._reported = position_ms, paused, now
             self._events.append(messages.PlaybackChanged(self._context_id, position_ms, paused))
 
-    def _tell_parked(self) -> None:
+    def _report_parked(self) -> None:
         if self.is_busy:
             self._events.append(messages.PlaybackChanged(self._context_id, messages.NOTHING_PLAYED_MS, paused=True))
 

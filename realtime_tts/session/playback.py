@@ -56,14 +56,14 @@ class PlaybackClock:
     def send(self, end_ms: float, now: float) -> bool:
         """Record that a packet leaves whose audio ends at `end_ms`. Return True if playback (re)starts with it."""
         position_ms = self.position_ms(now)
-        dry = self.started_at is None or position_ms >= self.sent_ms - _EPSILON_MS
+        restarts = self.started_at is None or position_ms >= self.sent_ms - _EPSILON_MS
         self._base_ms, self._base_at = position_ms, max(now, self._base_at)
         if self.started_at is None:
             self.started_at = now
-        if dry:
+        if restarts:
             self._advanced_at = now
         self.sent_ms = max(self.sent_ms, end_ms)
-        return dry
+        return restarts
 
     def acknowledge(self, played_ms: float, now: float) -> None:
         """Set the position reported by the listener, ≥ 0. A lower one than before, or one beyond what was sent, is

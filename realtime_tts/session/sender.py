@@ -17,9 +17,9 @@ from realtime_tts.session.settings import SessionConfig
 
 # Packets go in batches, each serialised and written as one. A full batch (BATCH_MS, three patches of the model; a part
 # of a short lead limit) leaves as soon as the lead has room for it. Fewer packets leave once the lead has fallen to
-# HAND_MS, or to a part of a short lead limit.
-HAND_MS, HAND_OF_LEAD = 1500.0, 0.5
-BATCH_MS, BATCH_OF_LEAD = 480.0, 0.25
+# LOW_LEAD_MS, or to a part of a short lead limit.
+LOW_LEAD_MS, LOW_LEAD_SHARE = 1500.0, 0.5
+BATCH_MS, BATCH_SHARE = 480.0, 0.25
 _EPSILON_MS = 0.02
 
 
@@ -204,11 +204,11 @@ class ContextSender:
 
     def _leaves_at_ms(self, packets: Packets, max_lead_ms: float) -> float:
         """Return the playback position at which these packets, the first in the queue, leave if no others are added."""
-        batch_ms = max(self._ms(packets.packet_samples), min(BATCH_MS, BATCH_OF_LEAD * max_lead_ms))
-        in_hand_ms = max_lead_ms - batch_ms
+        batch_ms = max(self._ms(packets.packet_samples), min(BATCH_MS, BATCH_SHARE * max_lead_ms))
+        lead_ms = max_lead_ms - batch_ms
         if self.queued_ms < batch_ms - _EPSILON_MS and all(isinstance(waiting, Packets) for waiting in self._queue):
-            in_hand_ms = min(in_hand_ms, HAND_MS, HAND_OF_LEAD * max_lead_ms)
-        return self.clock.sent_ms - max(0.0, in_hand_ms)
+            lead_ms = min(lead_ms, LOW_LEAD_MS, LOW_LEAD_SHARE * max_lead_ms)
+        return self.clock.sent_ms - max(0.0, lead_ms)
 
     def _pull_packets(self, first: Packets, num_packets: int, now: float) -> messages.AudioPackets:
         """Remove the first packets from the queue, which begins with `first`, and return them as one message."""

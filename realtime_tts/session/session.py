@@ -20,7 +20,7 @@ from realtime_tts.session.connection import (
     SessionState,
     close_for,
     close_slow,
-    close_telling,
+    close_with_message,
 )
 from realtime_tts.session.contexts import Contexts
 from realtime_tts.session.memory import MemoryLimit, message_bytes
@@ -199,7 +199,7 @@ class Session:
                 sent.append(message)
                 self.contexts.sent(message)
                 if ends_session and isinstance(message, messages.ContextFailed | messages.ErrorMessage):
-                    self._connection.closes_as = close_telling(message.message)
+                    self._connection.closes_as = close_with_message(message.message)
         except SenderCrash as crash:
             if crash.context_id not in self.contexts.open:
                 raise

@@ -34,8 +34,8 @@ ErrorScope = Literal["message", "context", "session"]
 
 MAX_ID_CHARS = 128  # of a context, a flush or a ping
 
-# Limits of `SessionConfig` that a client is told.
-_TOLD_LIMITS = (
+# Limits of `SessionConfig` that are reported to the client.
+_REPORTED_LIMITS = (
     *("max_contexts", "max_text_chars", "max_message_bytes"),
     *("max_lead_s", "keepalive_s", "idle_timeout_s", "resume_window_s"),
 )
@@ -82,4 +82,4 @@ class SessionConfig:
 
     @property
     def limits(self) -> Mapping[str, float]:
-        return {name: getattr(self, name) for name in _TOLD_LIMITS}
+        return {name: getattr(self, name) for name in _REPORTED_LIMITS}

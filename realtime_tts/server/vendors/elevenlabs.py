@@ -25,7 +25,7 @@ from realtime_tts.server.http.speech_response import TextBody, speech_response
 from realtime_tts.server.stream.websocket import serve_stream
 from realtime_tts.server.vendors import elevenlabs_dictionaries, elevenlabs_voices
 from realtime_tts.server.vendors.router import DialectRouter
-from realtime_tts.session.connection import POLICY_VIOLATION, close_telling
+from realtime_tts.session.connection import POLICY_VIOLATION, close_with_message
 
 _TOKEN_TTL_S = 900  # the lifetime of ElevenLabs' tokens
 _UNLIMITED_CHARS = 2**31 - 1  # this server has no monthly limit
@@ -63,7 +63,7 @@ async def _serve(websocket: WebSocket, gateway: Gateway, voice: str, multi: bool
             raise
         await delay_answer(error, websocket.receive)  # the handshake was accepted, so the refusal is a message
         await websocket.send_text(refusal(error))
-        closing = close_telling(error.message)
+        closing = close_with_message(error.message)
         await websocket.close(closing.code, closing.reason)
 
 
