@@ -1,6 +1,6 @@
 """Causal convolutional audio VAE: recordings → latents at 25 Hz, latents → waveform, whole or patch by patch.
 
-Every decoder convolution looks only back, so a streamed decode that keeps each one's left context equals the whole
+Every decoder convolution is causal, so a streamed decode that keeps each one's left context equals the whole
 decode. Weight norm is folded at load (`weights`). Latents are time-major outside: [batch, frames, latent_dim].
 """
 

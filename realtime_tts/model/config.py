@@ -37,7 +37,8 @@ class TransformerConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AudioVAEConfig:
-    """`output_rate_hz` and the condition fields differ from the encoder's rate only in the second VAE generation."""
+    """Only in the second VAE generation may `output_rate_hz` differ from `encode_rate_hz`, and is the decoder
+    conditioned on it."""
 
     encoder_dim: int
     encoder_rates: tuple[int, ...]

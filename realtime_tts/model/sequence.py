@@ -109,7 +109,7 @@ def build_sequence(
         InvalidRequest: a reference for a generation without reference tokens.
     """
     if reference is not None and not config.supports_reference:
-        raise InvalidRequest("this model knows no isolated reference, only a prompt to continue", field="reference")
+        raise InvalidRequest("this model supports a prompt to continue, not an isolated reference", field="reference")
     nothing = np.zeros((0, config.patch_size, config.latent_dim), np.float32)
     given = (nothing if patches is None else patches for patches in (reference, prompt))
     reference, prompt = (np.asarray(patches, dtype=np.float32) for patches in given)

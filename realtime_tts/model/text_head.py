@@ -20,8 +20,8 @@ from realtime_tts.model.attention import AttentionMetadata
 class TextSpans:
     """Positions of the spoken text in the sequences of S streams.
 
-    rows: [S] int64, the row of the step's T new positions from which each stream looks. starts, lens: [S] int64. For a
-    length of 0 (a padded row), the reading is NaN.
+    rows: [S] int64, the row among the step's T new positions whose attention is read for each stream. starts, lens: [S]
+    int64. For a length of 0 (a padded row), the reading is NaN.
     """
 
     rows: Tensor
