@@ -80,16 +80,16 @@ def _speak(loaded: LoadedModel, sentences: AnySequence[str], budget_s: float | N
     noises = [_noise(loaded, seed) for seed in range(len(sentences))]
     streams, num_blocks = streams_of(sources, noises, limits, loaded.policy.default_cfg)
     runner = OfflineRunner(loaded.model, num_blocks, flow_steps=loaded.policy.default_steps)
-    looks: list[list[np.ndarray]] = [[] for _ in streams]
+    readings: list[list[np.ndarray]] = [[] for _ in streams]
     times_s = [time.monotonic()]
     while running := [number for number, stream in enumerate(streams) if stream.goes_on]:
-        for number, look in zip(running, _step(runner, [streams[number] for number in running]), strict=True):
-            looks[number].append(look)
+        for number, reading in zip(running, _step(runner, [streams[number] for number in running]), strict=True):
+            readings[number].append(reading)
         times_s.append(time.monotonic())
         if budget_s is not None and _expected_s(times_s) > budget_s:
             return None
-    spoken = zip(sentences, streams, looks, strict=True)
-    return [_heard(loaded, text, stream, np.stack(look)) for text, stream, look in spoken if stream.has_stopped]
+    spoken = zip(sentences, streams, readings, strict=True)
+    return [_heard(loaded, text, stream, np.stack(made)) for text, stream, made in spoken if stream.has_stopped]
 
 
 def _expected_s(times_s: AnySequence[float]) -> float:
@@ -131,9 +131,9 @@ def _step(runner: OfflineRunner, streams: AnySequence[Stream]) -> np.ndarray:
     return torch.stack(probe.readings, dim=1).cpu().numpy()
 
 
-def _heard(loaded: LoadedModel, text: str, stream: Stream, looks: np.ndarray) -> SpokenSentence:
+def _heard(loaded: LoadedModel, text: str, stream: Stream, readings: np.ndarray) -> SpokenSentence:
     pcm = decode(loaded.model, torch.stack(stream.patches).float().cpu().numpy()).numpy()
-    index, spread, mass = np.moveaxis(looks, -1, 0)
+    index, spread, mass = np.moveaxis(readings, -1, 0)
     return SpokenSentence(text, stream.input.spoken_chars, index, spread, mass, pcm, loaded.config.sample_rate)
 
 
@@ -154,7 +154,7 @@ def with_text_head(loaded: LoadedModel) -> LoadedModel:
             logger.exception("no text head was found, word times are estimated")
             return loaded
         if result is None:
-            logger.warning("this device is too slow to look for a text head: see `realtime-tts calibrate`")
+            logger.warning("this device is too slow to find a text head at the start: see `realtime-tts calibrate`")
             return loaded
         found = (result.head,)
         write_cache(cache, result.head)

@@ -1,6 +1,6 @@
 """Worker side of its clients: several connections, each the owner of its requests, contexts and encodings.
 
-Two clients may use the same ids. Inside the engine each id is prefixed by the client's number, which no client sees.
+Two clients may use the same ids. Inside the engine each id is prefixed by the client's number, an internal one.
 When a connection ends, all its requests are cancelled at once, and no others. Added voices are shared: their ids are
 random, and a voice is kept as long as a client holds it. Adapters are shared in the same way, by their names.
 """
@@ -59,7 +59,7 @@ class _Client(asyncio.Protocol):
             for message in self._decoder.feed(data):
                 self._channels.receive(self, message)
         except WireError as error:
-            logger.error("a client sent what cannot be understood: %s", error)
+            logger.error("a client sent an invalid frame: %s", error)
             self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -152,13 +152,13 @@ class ClientChannels:
             client.transport.write(data)
 
     def relieve(self) -> bool:
-        """Return False while the only client does not read its audio. With several clients, cut off those that do not
-        read and return True, so that the others need not wait."""
+        """Return False while the only client does not read its audio. With several clients, disconnect those that do
+        not read and return True, so that the others need not wait."""
         slow = [client for client in self._clients if client.num_unsent_bytes > MAX_UNSENT_BYTES]
         if len(self._clients) == 1:
             return not slow
         for client in slow:
-            logger.error("a client of this worker does not read; its connection is cut off")
+            logger.error("a client of this worker does not read; its connection is closed")
             client.transport.abort()
         return True
 

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from realtime_tts.engine.proofreader import Finding, Proofreader
 
 LAST_S = 0.4  # audio after reaching the end that still belongs to the text
-FADED_SHARE = 0.7  # of the usual mass on the text: with less, the head looks elsewhere
+FADED_SHARE = 0.7  # of the usual mass on the text: with less, the head attends to something else
 MAX_FADED_S = 0.5  # at the end
-MAX_END_S, LAST_CHAR_S = 1.2, 0.16  # at the end, wherever the head looks; and for each character of the last token
+MAX_END_S, LAST_CHAR_S = 1.2, 0.16  # at the end, whatever the head attends to; and for each character of the last token
 MIN_LEFT_CHARS = 4.0  # a stop that leaves more than that cuts a word off
 PATIENCE_S = 0.9  # time in which that much must be spoken; otherwise the stop was right
 AUDIBLE_SHARE = 1e-4  # of the loudest patch's power: 40 dB below it
@@ -74,10 +74,10 @@ class EndDetector:
             stop: the stop head's decision.
             may_stop: whether it counts: all of the text is known and read, and the first patches are made.
         """
-        looks_here = self._num_masses == 0 or heard.mass >= FADED_SHARE * self._mass_sum / self._num_masses
+        attends_text = self._num_masses == 0 or heard.mass >= FADED_SHARE * self._mass_sum / self._num_masses
         self._loudest = max(self._loudest, heard.power)
         sounds = heard.power > AUDIBLE_SHARE * self._loudest
-        self.finding = self.proofreader.observe(heard.position, end=heard.end, looks_here=looks_here, sounds=sounds)
+        self.finding = self.proofreader.observe(heard.position, end=heard.end, attends_text=attends_text, sounds=sounds)
         if self.finding is not None:
             self.faults[self.finding.fault] += 1
             if self.finding.num_good < self._mended_until:  # the same once more
@@ -88,7 +88,7 @@ class EndDetector:
             self._mass_sum, self._num_masses = self._mass_sum + heard.mass, self._num_masses + 1
         elif may_stop:
             self._at_end_s += self.patch_s
-            self._faded_s += self.patch_s * (not looks_here)
+            self._faded_s += self.patch_s * (not attends_text)
             self._audible_s += self.patch_s * sounds
             self.faults["babbles"] = int(self._audible_s > BABBLE_S)
         if self._at_end_s < LAST_S:
@@ -98,7 +98,7 @@ class EndDetector:
         if self._faded_s > MAX_FADED_S or self._at_end_s > MAX_END_S + LAST_CHAR_S * (heard.length - heard.end):
             self.faults["ends_cut"] = int(not stop)
             return True
-        return self._ends(heard, looks_here, stop)
+        return self._ends(heard, attends_text, stop)
 
     def mend(self, finding: Finding, num_patches: int) -> None:
         """Go back to the first `num_patches`, which are before the end: those after them are made again."""
@@ -110,7 +110,7 @@ class EndDetector:
         self._at_end_s = self._faded_s = self._audible_s = 0.0
         self.faults["babbles"], self._doubted_at = 0, None
 
-    def _ends(self, heard: PatchReading, looks_here: bool, stop: bool) -> bool:
+    def _ends(self, heard: PatchReading, attends_text: bool, stop: bool) -> bool:
         """Return whether to stop: at this patch's stop, or at an earlier overruled one that nothing has disproved."""
         unreached = max(MIN_LEFT_CHARS, (1 - self._reach) * heard.end)
         if heard.end - heard.furthest <= unreached:
@@ -121,7 +121,7 @@ class EndDetector:
             if heard.furthest < self._doubted_at + MIN_LEFT_CHARS:
                 return self._doubted_s > PATIENCE_S
             self._doubted_at = None
-        if not stop or not looks_here:
+        if not stop or not attends_text:
             return stop
         self._doubted_at, self._doubted_s, self.faults["ends_continued"] = heard.furthest, 0.0, 1
         return False

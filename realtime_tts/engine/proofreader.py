@@ -35,7 +35,7 @@ class Finding(NamedTuple):
 class Proofreader:
     """Place of one segment's speech, patch by patch, and the faults in it.
 
-    A reading is made before its patch: it tells where the patches before have come. One reading may be anywhere; a
+    A reading is made before its patch: it shows where the patches before have come. One reading may be anywhere; a
     place that two in a row have reached is certain.
 
     Attributes:
@@ -55,12 +55,12 @@ class Proofreader:
         self._since = -1  # patch of the last skip that was found
         self._stuck_patches = int(STUCK_S / patch_s)
 
-    def observe(self, place: float, *, end: float, looks_here: bool, sounds: bool) -> Finding | None:
+    def observe(self, place: float, *, end: float, attends_text: bool, sounds: bool) -> Finding | None:
         """Take in the reading of one more patch. Return the fault that it proves.
 
         Args:
             end: beginning of the text's last token.
-            looks_here: whether the head looks at the text; otherwise its place may be wrong, but not too far.
+            attends_text: whether the head attends to the text; otherwise its place may be wrong, but not too far.
             sounds: whether the patch is audible.
         """
         number, before = len(self.places), self.certain
@@ -72,10 +72,10 @@ class Proofreader:
             if self.certain - self._place_at(max(self._since, number - num_patches)) >= chars:
                 self._since = number
                 return self._found(Fault.SKIP, number - 1 - num_patches)
-        if self._is_repeat(self.certain - place if looks_here and not self.is_at_end else 0.0):
+        if self._is_repeat(self.certain - place if attends_text and not self.is_at_end else 0.0):
             return self._found(Fault.REPEAT, number - max(self._num_behind))
         since = number - self._stuck_patches
-        # A head that never moves tells nothing.
+        # The place of a head that never moves means nothing.
         is_followed = number > 0 and self.certain - self.places[1] > STUCK_CHARS
         if is_followed and self._num_heard > self._stuck_patches and self.certain - self.places[since] < STUCK_CHARS:
             return self._found(Fault.STUCK, since)

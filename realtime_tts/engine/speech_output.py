@@ -31,7 +31,7 @@ class SpeechOutput:
         self.faulty: list[tuple[EngineSegment, Finding]] = []
         self._loaded, self._config, self._scheduler = loaded, scheduler.config, scheduler
         self._keeping: dict[str, EngineSegment] = {}  # with patches kept back
-        self._looks_at_s = 0.0  # when these are looked at again
+        self._next_check_s = 0.0  # when these are checked again
         self._head_follows = False  # the text head has followed a whole text; a head that does not, mends nothing
 
     def answer(self, message: frames.Generate, answer: frames.Message) -> None:
@@ -111,9 +111,9 @@ class SpeechOutput:
 
     def send_due(self, now: float) -> None:
         """Send patches that were kept back and that their listeners need now."""
-        if not self._keeping or now < self._looks_at_s:
+        if not self._keeping or now < self._next_check_s:
             return
-        self._looks_at_s = now + self._config.patch_s / 4  # not in each step, whose streams may be many
+        self._next_check_s = now + self._config.patch_s / 4  # not in each step, whose streams may be many
         restart_s, lead_s = self._scheduler.restart_s, self._scheduler.lead_s
         for segment in [*self._keeping.values()]:
             while segment.unsent and lead_s(segment.request, now) - segment.unsent_s < restart_s:
@@ -123,7 +123,7 @@ class SpeechOutput:
 
     def due_in_s(self, now: float) -> list[float]:
         """Return the seconds until `send_due` has something to do, for each segment with patches kept back."""
-        return [max(self._spare_s(segment, now), self._looks_at_s - now) for segment in self._keeping.values()]
+        return [max(self._spare_s(segment, now), self._next_check_s - now) for segment in self._keeping.values()]
 
     def _spare_s(self, segment: EngineSegment, now: float) -> float:
         """Return the listener's lead without what is kept back, beyond what a restart takes, in seconds."""

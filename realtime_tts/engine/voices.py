@@ -117,7 +117,7 @@ def voice_from_latents(config: ModelConfig, message: frames.AddVoice) -> EngineV
         f"a recording has 1 to {limit} patches": max(num_reference, num_prompt) in range(1, limit + 1)
         and min(num_reference, num_prompt) >= 0,
         "the payload must be the patches that the header counts": len(message.payload) == num_bytes,
-        "this model knows no isolated reference": num_reference == 0 or config.supports_reference,
+        "this model does not support an isolated reference": num_reference == 0 or config.supports_reference,
         "a prompt needs both its latents and its text": (num_prompt > 0) == (message.prompt_text is not None),
     }
     for rule, holds in rules.items():

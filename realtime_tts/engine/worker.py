@@ -2,9 +2,9 @@
 
 The main thread does socket I/O in asyncio. One thread loads the engine and runs it; another encodes voices and reads
 adapters. The supervisor has the other end of the socket FD: it receives the worker's state and sends nothing. Clients
-connect to a unix socket at PATH. On SIGTERM the worker tells all clients that it takes no new contexts, and exits when
-the existing ones are closed. On a second SIGTERM it exits when the running requests have ended. Exit status: 0 after
-that or when the supervisor goes away, 1 if the engine failed, 3 if it could not start (the reason was sent before).
+connect to a unix socket at PATH. On SIGTERM the worker reports to all clients that it takes no new contexts, and exits
+when the existing ones are closed. On a second SIGTERM it exits when the running requests have ended. Exit status: 0
+after that or when the supervisor disconnects, 1 if the engine failed, 3 if it could not start (the reason was sent).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ logger = logging.getLogger("realtime_tts.engine.worker")
 
 HEARTBEAT_S = 0.5
 _SEND_S = 0.005  # longest time that the engine leaves the interpreter to the thread that sends a step's audio
-_LEAVE_AFTER_S = 1.0  # by then every client has learned that no new contexts are taken
+_LEAVE_AFTER_S = 1.0  # by then every client has received that no new contexts are taken
 _MAX_UNSENT_STATS_BYTES = 64 * 1024  # limit for a supervisor that does not read
 
 

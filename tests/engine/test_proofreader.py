@@ -14,12 +14,12 @@ RIGHT = [PACE * number for number in range(25)]
 
 
 def read(
-    places: Iterable[float], *, looks_here: bool = True, sounds: bool = True, patch_s: float = 0.16
+    places: Iterable[float], *, attends_text: bool = True, sounds: bool = True, patch_s: float = 0.16
 ) -> list[tuple[int, Finding]]:
     """Return the findings, each with the number of patches made by then."""
     proofreader, found = Proofreader(patch_s), []
     for number, place in enumerate(places, start=1):
-        finding = proofreader.observe(place, end=END, looks_here=looks_here, sounds=sounds)
+        finding = proofreader.observe(place, end=END, attends_text=attends_text, sounds=sounds)
         if finding is not None:
             found.append((number, finding))
     return found
@@ -58,7 +58,7 @@ def test_a_repeat_counts_once_and_each_of_two_counts() -> None:
 
 
 def test_where_the_head_looks_elsewhere_nothing_is_said_again() -> None:
-    assert read([*RIGHT[:11], *RIGHT[3:20]], looks_here=False) == []
+    assert read([*RIGHT[:11], *RIGHT[3:20]], attends_text=False) == []
 
 
 @pytest.mark.parametrize(("patch_s", "num_patches"), [(0.16, 10), (0.08, 20)])
@@ -75,11 +75,11 @@ def test_sound_that_goes_on_without_the_text_is_stuck(patch_s: float, num_patche
 def test_what_is_said_again_is_followed_from_where_it_was_cut() -> None:
     proofreader = Proofreader(0.16)
     for place in [*RIGHT[:10], *[place + 20 for place in RIGHT[10:12]]]:
-        finding = proofreader.observe(place, end=END, looks_here=True, sounds=True)
+        finding = proofreader.observe(place, end=END, attends_text=True, sounds=True)
     assert finding == Finding(Fault.SKIP, 9)
     proofreader.rewind(9)
     assert proofreader.certain == proofreader.places[-1] == RIGHT[7]
-    assert not any(proofreader.observe(place, end=END, looks_here=True, sounds=True) for place in RIGHT[9:])
+    assert not any(proofreader.observe(place, end=END, attends_text=True, sounds=True) for place in RIGHT[9:])
     proofreader.rewind(0)
     assert (proofreader.certain, proofreader.places) == (0.0, [])
 
@@ -92,7 +92,7 @@ def test_what_is_said_again_is_followed_from_where_it_was_cut() -> None:
 def test_a_head_follows_if_it_goes_through_a_whole_text(places: list[float], has_followed: bool) -> None:
     proofreader = Proofreader(0.16)
     for place in [*places, places[-1]]:
-        proofreader.observe(place, end=END, looks_here=True, sounds=True)
+        proofreader.observe(place, end=END, attends_text=True, sounds=True)
     assert proofreader.has_followed == has_followed
 
 

@@ -42,7 +42,7 @@ def is_below_share(tenant: str, holders: Iterable[str], num_places: int) -> bool
 def beyond_share(running: Sequence[Request], capacity: int) -> set[str]:
     """Return the ids of running requests that exceed their tenant's equal share of the device.
 
-    Tenants share `capacity` by work: none gets more than it asks for, and the others share the rest. A tenant's oldest
+    Tenants share `capacity` by work: none gets more than it needs, and the others share the rest. A tenant's oldest
     requests count first; its share is at least the work of one ordinary stream. A tenant that is alone has no limit.
     """
     by_tenant: dict[str, list[Request]] = defaultdict(list)
@@ -62,11 +62,11 @@ def _oldest_first(running: Sequence[Request]) -> list[Request]:
     return sorted(running, key=lambda request: (request.started_s or 0.0, request.request_id))
 
 
-def _share(wanted: Sequence[float], capacity: float) -> float:
-    """Return the share of `capacity` for each, if those that want less leave the rest to the others."""
+def _share(needed: Sequence[float], capacity: float) -> float:
+    """Return the share of `capacity` for each, if those that need less leave the rest to the others."""
     left, share = capacity, math.inf
-    for number, work in enumerate(sorted(wanted)):
-        share = left / (len(wanted) - number)
+    for number, work in enumerate(sorted(needed)):
+        share = left / (len(needed) - number)
         if work > share:
             return share
         left -= work

@@ -46,7 +46,7 @@ class StepResult:
 
 @contextlib.contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection: a dead engine in a cycle may own graphs, and freeing one breaks a capture."""
+    """Disable garbage collection: an unused engine may own graphs, and freeing one breaks a capture."""
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()
