@@ -85,7 +85,7 @@ class AdapterLoads:
             return  # the adapter was unloaded meanwhile
         worker.adapters[message.name] = message
         self.on_settled()
-        if isinstance(message, frames.AdapterFailed) and message.name in self.loaded:  # else its caller is told
+        if isinstance(message, frames.AdapterFailed) and message.name in self.loaded:  # else `load` raises it
             logger.error("worker %s could not load the adapter %s: %s", worker.name, message.name, message.message)
 
     def _answers(self, name: str) -> list[frames.AdapterAdded | frames.AdapterFailed | None]:

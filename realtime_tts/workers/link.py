@@ -52,7 +52,7 @@ class WorkerLink(asyncio.Protocol):
         """Close the connection and do not reconnect."""
         self.is_ending = True
         self.task.cancel()
-        self._let_go()
+        self._disconnect()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -66,12 +66,12 @@ class WorkerLink(asyncio.Protocol):
                 logger.info("the connection to a worker broke: %s", type(error).__name__)
             except Exception as error:
                 logger.error("a link failed: %s at %s", type(error).__name__, stack_of(error))
-            self._let_go()
+            self._disconnect()
             self._client.worker_lost(self._worker)
             if not self.is_ending:
                 await asyncio.sleep(_RETRY_S)
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         self._abort()
         self._transport = None
 

@@ -81,7 +81,7 @@ class WorkerPool(Workers):
         unload_after_s: time in seconds without use after which the model is unloaded; 0: never.
 
     Attributes:
-        announced: supervisors whose worker is ready and known to clients.
+        announced: supervisors whose worker is ready and announced to clients.
     """
 
     def __init__(self, specs: Sequence[WorkerSpec], unload_after_s: float = 0.0) -> None:
@@ -89,7 +89,7 @@ class WorkerPool(Workers):
         self._unload_after_s, self._used_s = unload_after_s, math.inf
         self._replacing: asyncio.Task[None] | None = None
         self.announced: set[Supervisor] = set()
-        self._announcements: dict[Supervisor, asyncio.TimerHandle] = {}  # of ready workers that clients do not know yet
+        self._announcements: dict[Supervisor, asyncio.TimerHandle] = {}  # of ready workers that are not announced yet
         self.supervisors = [Supervisor(spec, self) for spec in specs]
         self._start_failed: set[Supervisor] = set()
         self._revision = ""  # of a model on the hub, once a worker is ready; all others read the same files
@@ -107,11 +107,11 @@ class WorkerPool(Workers):
         ]
 
     async def start(self) -> None:
-        """Remove what killed gateways have left behind, then spawn every worker."""
+        """Remove leftovers of killed gateways, then spawn every worker."""
         try:
             await asyncio.to_thread(clear_leftovers)
         except OSError as error:  # the start goes on without it
-            logger.warning("leftovers could not be cleared away: %s", error)
+            logger.warning("leftovers of killed gateways could not be removed: %s", error)
         for supervisor in self.supervisors:
             supervisor.start()
 

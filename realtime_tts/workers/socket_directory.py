@@ -1,4 +1,4 @@
-"""Private directory for the sockets of child processes, and removal of directories that killed owners have left.
+"""Private directory for the sockets of child processes, and removal of the directories of killed owners.
 
 An owner holds a lock on its directory for as long as it runs. The kernel releases the lock however the owner ends, so
 that no process id has to be trusted. The file `worker` holds the process ids of the children. Such a process is
@@ -47,8 +47,7 @@ class SocketDirectory:
         except OSError:
             os.rmdir(self.path)
             raise
-        # Some file systems have no locks. There, a later start cannot clear up this directory; nothing else is
-        # affected.
+        # Some file systems have no locks. There, a later start cannot remove this directory; nothing else is affected.
         with contextlib.suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             head, tail = os.path.split(self.path)
@@ -92,7 +91,7 @@ def _clear(path: str) -> None:
         _remove(path, directory)
     finally:
         os.close(directory)
-    logger.info("cleared away what a killed gateway had left: %s", path)
+    logger.info("removed the directory of a killed gateway: %s", path)
 
 
 def _open_directory(path: str) -> int:

@@ -2,8 +2,8 @@
 
 The worker inherits a connection, reports its state on it, and exits when it closes. Its clients use a unix socket in a
 private directory. Whatever ends the worker (a crash, a kill, a damaged frame, five seconds without a step) or prevents
-its start (a full disk, no descriptor left), the pool is told at once and a new worker is started after a pause. No
-failure of a worker ends the supervision. The pool also learns which failures should end the start of a server: an
+its start (a full disk, no descriptor left), it is reported to the pool at once and a new worker is started after a
+pause. No failure of a worker ends the supervision. Failures that should end the start of a server are reported, too: an
 error that the worker reports itself, a start that takes too long, and more crashes than `recovery.FORGIVEN`.
 """
 
@@ -125,7 +125,7 @@ class Supervisor:
         self._may_start.set()
 
     def state(self, is_announced: bool, now: float) -> DeviceState:
-        """Return the state of the device. `is_announced`: clients know the worker, which is ready."""
+        """Return the state of the device. `is_announced`: the worker is ready and announced to clients."""
         if self.ready is not None:
             if self.stats.leaving:
                 return DeviceState.UNLOADED if self.is_unloaded else DeviceState.LEAVING

@@ -1,4 +1,4 @@
-"""State of one worker as known to one client, with that client's requests there."""
+"""State of one worker as reported to one client, with that client's requests there."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class WorkerView:
                 self.prefixes.pop(key, None)
 
     def forget(self) -> None:
-        """Reset what was known of a process that has ended."""
+        """Reset the state that a process has reported which has ended."""
         self.ready = self.stats = None
         self.num_others = 0
         self.prefixes.clear()

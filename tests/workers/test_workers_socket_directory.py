@@ -1,4 +1,4 @@
-"""What killed gateways leave is cleared away, and nothing else."""
+"""Directories and workers of killed gateways are removed, and nothing else."""
 
 from __future__ import annotations
 
