@@ -109,7 +109,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             await super().run_asgi()
         finally:
             self._runs_app = False
-            self._let_go()
+            self._release()
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
@@ -123,17 +123,17 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if not self.handshake_complete:
             self._end_unanswered()
             return
-        self._tell_end()
+        self._report_end()
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._abort_timer is not None:
             self._abort_timer.cancel()
-        self._tell_end()
+        self._report_end()
         super().connection_lost(exc)
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Break reference cycles after the end, so that memory is freed without a garbage collection."""
         if self.disconnected and not self._runs_app:
             self.on_writable = self.on_failing = _ignore
@@ -191,7 +191,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         websockets can send neither a close frame nor a refusal then. What the application sends is discarded.
         """
         self.handshake_complete = self.close_sent = self.disconnected = True
-        self._tell_end()
+        self._report_end()
         self.transport.abort()
 
     def shutdown(self) -> None:
@@ -204,7 +204,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             super().shutdown()
 
     def keepalive_timeout(self) -> None:
-        self._tell_end()
+        self._report_end()
         super().keepalive_timeout()
         self.abort_later()
 
@@ -239,15 +239,15 @@ class StreamProtocol(WebSocketsSansIOProtocol):
                 self.read_paused = False
                 self.transport.resume_reading()
             self.close_timer = self.loop.call_later(self.close_timeout_s, self.transport.close)
-        self._tell_end()
+        self._report_end()
         self.abort_later()
 
     def abort_later(self) -> None:
         if self._abort_timer is None:
             self._abort_timer = self.loop.call_later(self.close_timeout_s, self.transport.abort)
 
-    def _tell_end(self) -> None:
-        """Tell the application that the connection has ended. It reads the first message about it only."""
+    def _report_end(self) -> None:
+        """Report to the application that the connection has ended. It reads the first such message only."""
         self.queue.put_nowait({"type": "websocket.disconnect", "code": 1006, "reason": "connection lost"})
 
 
@@ -370,7 +370,7 @@ class RequestProtocol(H11Protocol):
         self._stop_watching()  # the timer would keep this object alive after a short WebSocket
 
     def on_response_complete(self) -> None:
-        _extensions(self.scope).pop(SOCKET_EXTENSION, None)  # no circle is left, as with a WebSocket
+        _extensions(self.scope).pop(SOCKET_EXTENSION, None)  # no reference cycle is left, as with a WebSocket
         super().on_response_complete()
         self._watch_request()  # the next request may have begun already
 

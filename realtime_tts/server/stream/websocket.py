@@ -107,7 +107,7 @@ class Connection:
         finally:
             self._over = True
             idle.cancel()
-            self._slot.go_away = None  # no circle is left
+            self._slot.go_away = None  # no reference cycle is left
             if self._live is not None:
                 self._live.detach(self, clean=code in _CLEAN_CODES)
 
@@ -265,7 +265,7 @@ class Connection:
         return frames
 
     def _on_failing(self, code: int, reason: str) -> None:
-        """End the contexts, and tell the client while frames can still be written: the socket is about to close."""
+        """End the contexts, and report it while frames can still be written: the socket is about to close."""
         self._over = True
         log_event("socket_closed", code=code)
         if self._live is None:
@@ -290,7 +290,7 @@ class Connection:
         self._socket.close(code, reason)
 
     def _on_writable(self, writable: bool) -> None:
-        """Tell the session whether the socket takes data. See `StreamProtocol`: False comes many seconds late."""
+        """Report to the session whether the socket takes data. See `StreamProtocol`: False comes many seconds late."""
         if self._live is not None:
             self._live.writable(writable)
         if writable:
