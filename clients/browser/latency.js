@@ -1,4 +1,4 @@
-/** Time to first sound: its stages as a bar, and those of the last takes as dots. */
+/** Time to first audio: its stages as a bar, and those of the last takes as dots. */
 
 import { make, setText } from './elements.js';
 
@@ -10,7 +10,7 @@ const NAMES = { text: 'waiting for text', server: 'server', network: 'network', 
  * @param {{askedAt?: number, sentAt: number, decodedAt: number, audibleAt: number | null}} timing
  * @param {number | null | undefined} serverMs known when the server has finished; until then the network's part counts as the server's
  * @param {number} bufferMs target of the jitter buffer
- * @returns {Stages | null} null before the first sound
+ * @returns {Stages | null} null before the first audio
  */
 export function stagesOf({ askedAt, sentAt, decodedAt, audibleAt }, serverMs, bufferMs) {
   if (audibleAt === null) return null;

@@ -15,7 +15,7 @@ export class Take {
     Object.assign(this, { voice, voiceName, settings, text, words: [], sampleRate: 48_000 });
     /** The seed that the server used. @type {number | undefined} */
     this.seed = undefined;
-    /** Of the time to first sound. @type {import('./latency.js').Stages | null} */
+    /** Of the time to first audio. @type {import('./latency.js').Stages | null} */
     this.stages = null;
     /** How its beginning was made, if not as usual. */
     this.origin = '';

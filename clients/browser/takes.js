@@ -36,7 +36,7 @@ export class Takes {
     const words = make('p', { className: 'excerpt', textContent: excerpt });
     this.list.prepend(make('li', {},
       button({ icon: 'play', label: `Replay: ${excerpt}` }, () => replay(take)),
-      make('div', {}, words, make('p', { className: 'about', title: 'Voice, length, time to first sound, seed. Slips are skipped or repeated words that the server found and said again before they were sent.', textContent: about.filter(Boolean).join(' · ') })),
+      make('div', {}, words, make('p', { className: 'about', title: 'Voice, length, time to first audio, seed. Slips are skipped or repeated words that the server found and said again before they were sent.', textContent: about.filter(Boolean).join(' · ') })),
       button({ text: 'WAV', label: `Download WAV: ${excerpt}` }, ({ currentTarget }) => download(take, 'wav', currentTarget)),
       button({ text: 'MP3', label: `Download MP3: ${excerpt}` }, ({ currentTarget }) => download(take, 'mp3', currentTarget)),
       button({ text: 'Same settings', label: `Same settings: ${excerpt}` }, () => again(take)),

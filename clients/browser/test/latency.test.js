@@ -1,4 +1,4 @@
-/** Stages of the time to first sound. */
+/** Stages of the time to first audio. */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -7,7 +7,7 @@ import { median, stagesOf, totalOf } from '../latency.js';
 
 const timing = { sentAt: 100, decodedAt: 180, audibleAt: 300 };
 
-test('the stages add up to the time to first sound, whatever is known of them', () => {
+test('the stages add up to the time to first audio, whatever is known of them', () => {
   assert.equal(stagesOf({ ...timing, audibleAt: null }, 60, 60), null);
   assert.deepEqual(stagesOf(timing, null, 60), { text: 0, server: 80, network: 0, buffer: 60, device: 60 });
   assert.deepEqual(stagesOf({ ...timing, askedAt: 40 }, 70, 60), { text: 60, server: 70, network: 10, buffer: 60, device: 60 });
