@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed
 HEADER = struct.Struct(">BBHIIQ")
 AUDIO = {"codec": "pcm_s16le", "sample_rate": 8000, "frame_ms": 20}
 FRAME_SAMPLES = 160
-LIMITS = {"resume_window_s": 1.0, "max_lead_s": 3.0}
+LIMITS = {"resume_window_s": 60.0, "max_lead_s": 3.0}  # a busy machine may delay a reconnect
 
 
 class Connection:
@@ -46,16 +46,15 @@ class Connection:
         """Packet `frame` of the ramp."""
         await self.socket.send(HEADER.pack(1, 1, 0, number, sequence, frame * FRAME_SAMPLES) + ramp(frame).tobytes())
 
-    async def begin(self, session_id: str = "s1") -> dict[str, Any]:
+    async def begin(self, session_id: str = "s1", **limits: float) -> dict[str, Any]:
         """Answers `session.start`."""
         start = await self.read("session.start")
-        await self.started(session_id)
+        await self.started(session_id, **limits)
         return start
 
-    async def started(self, session_id: str = "s1") -> None:
-        await self.send(
-            "session.started", session_id=session_id, model="m", voice="v", audio=AUDIO, params={}, limits=LIMITS
-        )
+    async def started(self, session_id: str = "s1", **limits: float) -> None:
+        about = {"session_id": session_id, "model": "m", "voice": "v", "audio": AUDIO, "params": {}}
+        await self.send("session.started", **about, limits=LIMITS | limits)
 
     async def accept(self, context_id: str, number: int = 1) -> None:
         await self.send(
