@@ -9,6 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -229,12 +230,14 @@ async def test_a_flood_of_messages_does_not_stall_others(gateway: GatewayHarness
         await flood.until(lambda m: m.get("state") == "all", 20)
 
 
-async def test_a_killed_worker_fails_its_contexts_and_comes_back(make_gateway: MakeGateway) -> None:
-    gateway = make_gateway(worker={"patch_delay_s": 0.05})
+async def test_a_killed_worker_fails_its_contexts_and_comes_back(make_gateway: MakeGateway, tmp_path: Path) -> None:
+    (gate := tmp_path / "gate").touch()
+    gateway = make_gateway(worker={"patch_delay_s": 0.05, "ready_gate": gate})
     async with open_stream(gateway.ws_url) as client:
         await client.send("text", context_id="c", text="command never. ")
         await client.until("audio")
         (pid,) = worker_pids(gateway.gateway.engine)
+        gate.unlink()  # the worker is not back before the test has seen that it was gone
         os.kill(pid, signal.SIGKILL)
         failed = await client.until_terminal("c")
         assert (failed["type"], failed["code"], failed["retryable"]) == ("context.failed", "engine_lost", True)
@@ -242,6 +245,7 @@ async def test_a_killed_worker_fails_its_contexts_and_comes_back(make_gateway: M
             assert (await http.get("/healthz")).status_code == 200
             response = await http.get("/readyz")
             assert (response.status_code, response.json()["code"]) == (503, "engine_lost")
+            gate.touch()
             while (await http.get("/readyz")).status_code != 200:
                 await asyncio.sleep(0.02)
         await client.speak("d", "Speaking again.")
@@ -271,11 +275,13 @@ async def test_other_workers_do_not_notice(make_gateway: MakeGateway) -> None:
         assert (await client.until_terminal("a"))["type"] == "context.cancelled"
 
 
-async def test_how_the_devices_are_is_told(make_gateway: MakeGateway) -> None:
+async def test_how_the_devices_are_is_told(make_gateway: MakeGateway, tmp_path: Path) -> None:
     """And admission knows of it: what may wait depends on what can be spoken."""
-    gateway = make_gateway(num_workers=2, worker={"real_time_streams": 3})
+    (gate := tmp_path / "gate").touch()
+    gateway = make_gateway(num_workers=2, worker={"real_time_streams": 3, "ready_gate": gate})
     engine = gateway.gateway.engine
     wait_until(lambda: engine.num_streams == 6)
+    gate.unlink()  # the lost worker is not back before the test has seen that it was gone
 
     async def told() -> tuple[dict[str, object], str]:
         async with httpx.AsyncClient(base_url=gateway.url, trust_env=False, timeout=30) as http:
@@ -291,8 +297,8 @@ async def test_how_the_devices_are_is_told(make_gateway: MakeGateway) -> None:
     assert (lost["device"], lost["losses"]) == ("cpu", 1)
     labels = f'device="cpu",state="serving",worker="{lost["worker"]}"'
     assert f'realtime_tts_engine_device_losses_total{{device="cpu",worker="{lost["worker"]}"}} 1.0' in metrics
-    if lost["state"] == "restarting":  # it may be back by now
-        assert ready["workers"] == 1
+    assert (lost["state"], ready["workers"]) == ("restarting", 1)
+    gate.touch()
     wait_until(lambda: engine.num_streams == 6)
     ready, metrics = await told()
     assert [device["state"] for device in ready["devices"]] == ["serving"] * 2  # type: ignore[attr-defined]
