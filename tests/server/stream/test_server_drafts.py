@@ -126,14 +126,19 @@ async def test_a_commit_that_exceeds_the_quota_fails_its_context(
             await anext(context)
 
 
-async def test_a_worker_that_dies_takes_the_draft_and_not_the_context(make_gateway: MakeGateway, asked: Asked) -> None:
-    gateway = make_gateway(worker={"asked": asked.path})
+async def test_a_worker_that_dies_takes_the_draft_and_not_the_context(
+    make_gateway: MakeGateway, asked: Asked, tmp_path: Path
+) -> None:
+    (gate := tmp_path / "gate").touch()
+    gateway = make_gateway(worker={"asked": asked.path, "ready_gate": gate})
     engine = gateway.gateway.engine
     async with client.connect(gateway.url) as session:
         context = session.speak(TEXT, draft=True)
         await until(lambda: len(asked.drafts()) == 1)
+        await asyncio.to_thread(gate.unlink)  # it is not back before the test has seen that it was gone
         os.kill(worker_pids(engine)[0], signal.SIGKILL)
         await until(lambda: engine.num_ready == 0)
+        await asyncio.to_thread(gate.touch)
         await until(lambda: engine.num_ready == 1)
         await context.commit()
         assert [packet async for packet in context]
