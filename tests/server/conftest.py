@@ -38,8 +38,8 @@ def gateway(shared_gateway: GatewayHarness) -> Iterator[GatewayHarness]:
 @pytest.fixture(scope="session")
 def clauses() -> Iterator[GatewayHarness]:
     """A gateway where the same text has the same samples for every client: one seed, and speech by clauses, since live
-    speech depends on when its text comes."""
-    with GatewayHarness(mode="clause", max_lead_s=60.0, worker={"patch_delay_s": 0.001}) as harness:
+    speech depends on when its text comes. A pause of the client ends no clause."""
+    with GatewayHarness(mode="clause", stall_flush_s=60.0, max_lead_s=60.0, worker={"patch_delay_s": 0.001}) as harness:
         harness.call(lambda: setattr(harness.gateway.catalogue.defaults, "_draw_seed", lambda: 7))
         yield harness
 

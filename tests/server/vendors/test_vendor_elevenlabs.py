@@ -80,8 +80,8 @@ async def spoken(url: str, text: str = TEXT) -> Client:
 
 @pytest.fixture(scope="module")
 def clauses() -> Iterator[GatewayHarness]:
-    """Live speech depends on when its text comes; by clauses a seed gives the same samples again."""
-    with GatewayHarness(mode="clause", max_lead_s=60.0, worker={"patch_delay_s": 0.001}) as harness:
+    """Live speech depends on when its text comes; by clauses that no pause ends a seed gives the same samples again."""
+    with GatewayHarness(mode="clause", stall_flush_s=60.0, max_lead_s=60.0, worker={"patch_delay_s": 0.001}) as harness:
         yield harness
 
 
