@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from realtime_tts.bench.server_process import running_server
+from realtime_tts.bench.server_process import free_port, running_server
 from realtime_tts.bench.usage import (
     ProcessTime,
     Sample,
@@ -107,3 +107,7 @@ def test_a_load_is_void_if_its_generator_was_late() -> None:
 def test_a_server_that_does_not_start_says_why() -> None:
     with pytest.raises(EngineStartError, match=r"ended with status 2: .*--bogus"), running_server("--bogus"):
         pass
+
+
+def test_a_chosen_port_is_none_that_another_process_may_be_given_meanwhile() -> None:
+    assert max(free_port() for _ in range(20)) < 32_768  # from there on Linux gives them away

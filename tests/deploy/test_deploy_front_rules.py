@@ -16,10 +16,10 @@ import pytest
 from fastapi.routing import APIRoute
 from front_harness import Names, haproxy_program, running_front
 from gateway_harness import GatewayHarness
-from proxy_harness import free_port
 
 from deploy.ray.directory import Entry
 from deploy.ray.front import Front
+from realtime_tts.bench.server_process import free_port
 
 START_S = 60.0
 KEY = "rtts_a-key-that-no-log-may-have"

@@ -16,11 +16,12 @@ from typing import Any
 import httpx
 import pytest
 from gateway_harness import GatewayHarness
-from proxy_harness import DEPLOY, NAME, Certificate, Proxy, free_port, running_proxy
+from proxy_harness import DEPLOY, NAME, Certificate, Proxy, running_proxy
 from stream_client import StreamClient, open_stream
 from websockets.exceptions import InvalidStatus
 
 from realtime_tts.audio.decode import MAX_BYTES
+from realtime_tts.bench.server_process import free_port
 from realtime_tts.config import ServerConfig
 from realtime_tts.server.voices.forms import MAX_BODY_BYTES
 

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import httpx
 from needed_programs import needed_program
-from proxy_harness import DEPLOY, free_port, replaced, wait_for_port
+from proxy_harness import DEPLOY, replaced, wait_for_port
 from server_processes import ServerProcess
 
+from realtime_tts.bench.server_process import free_port
 from realtime_tts.server.admission.auth import create_key
 
 HOST_HEADER = "x-host"  # of answers: the address of the host that gave them

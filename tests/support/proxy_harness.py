@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 from needed_programs import needed_program
 
+from realtime_tts.bench.server_process import free_port
+
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 NAME = "tts.example.com"
 START_S = 20.0
@@ -77,13 +79,6 @@ def make_certificate(directory: Path) -> Certificate:
     command += ["-keyout", str(certificate.key), "-out", str(certificate.certificate)]
     subprocess.run(command, check=True, capture_output=True)
     return certificate
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def replaced(text: str, *changes: tuple[str, str]) -> str:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from proxy_harness import free_port
 
+from realtime_tts.bench.server_process import free_port
 from realtime_tts.bench.usage import descendants
 
 ROOT = Path(__file__).resolve().parents[2]
