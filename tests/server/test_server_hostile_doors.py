@@ -185,7 +185,8 @@ async def client(gateway: GatewayHarness, door: Door, **options: Any) -> AsyncIt
 @contextlib.asynccontextmanager
 async def honest_client_beside(gateway: GatewayHarness) -> AsyncIterator[None]:
     """A turn of another client that begins before, and ends after; and another one at the door."""
-    async with open_stream(gateway.ws_url) as stream:
+    # With a full queue the library would not read pings, and the server would close the connection after 20 s.
+    async with open_stream(gateway.ws_url, max_queue=None) as stream:
         await stream.send("text", context_id="c", text="Hello there, this begins at once. ")
         await stream.until("audio", PATIENT_S)
         yield
