@@ -47,7 +47,8 @@ def fake_gateway() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def speech_url() -> Iterator[str]:
     """A server with the starter voice, in the server's own environment."""
-    from livekit_room import free_port, wait_for_http
+    from livekit_room import wait_for_http
+    from ports import free_port
 
     port = free_port()
     command = [server_python(), "-m", "realtime_tts", "serve", "--port", str(port), "--log-level", "error"]

@@ -23,7 +23,7 @@ from server_environment import ROOT
 sys.path.insert(0, str(ROOT / "agents"))
 
 from conversation import History
-from livekit_room import free_port
+from ports import free_port
 from webrtc_bot import Bot
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from livekit import api, rtc
+from ports import PORTS, free_port
 
 KEY, SECRET = "devkey", "secret-secret-secret-secret-secret1"
 RATE_HZ = 48_000
@@ -48,7 +48,7 @@ class LiveKitServer:
 def running_livekit(path: str, pids: dict[str, int] | None = None) -> Iterator[LiveKitServer]:
     """Run a LiveKit server on loopback only. `pids` gets its process id, by name."""
     port, tcp_port = free_port(), free_port()
-    udp_start = random.randrange(40_000, 59_000, 100)
+    udp_start = random.randrange(*PORTS, 100)
     config = {
         "port": port,
         "bind_addresses": ["127.0.0.1"],
@@ -74,12 +74,6 @@ def running_livekit(path: str, pids: dict[str, int] | None = None) -> Iterator[L
             yield LiveKitServer(f"ws://127.0.0.1:{port}")
         finally:
             process.kill()  # asked to end it would wait for its rooms to be empty
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for_http(url: str, process: subprocess.Popen[Any], timeout_s: float = 120.0) -> None:

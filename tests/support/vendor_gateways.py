@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from server_environment import ROOT, server_python
 
 API_KEY = "rtts_a-key-of-the-tests"
@@ -51,9 +51,7 @@ def running_gateway(settings: dict[str, object], worker: dict[str, object] | Non
 @contextlib.contextmanager
 def running_starter_gateway() -> Iterator[str]:
     """Address of the whole server with the starter voice."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [server_python(), "-m", "realtime_tts", "serve", "--port", str(port), "--log-level", "error"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=_environment()) as process:

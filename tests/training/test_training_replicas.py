@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 import time
 from collections.abc import Callable
 from multiprocessing import resource_tracker
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from ports import free_port
 from torch import nn
 
 from realtime_tts.model.audio_vae import AudioVAE
@@ -33,9 +33,7 @@ Result = dict[str, object]
 
 def together(job: Callable[[Replicas, Path], Result], folder: Path) -> list[Result]:
     """`job` in two processes that have met; the result of each."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_member, args=(job, folder, rank, port)) for rank in range(2)]
     for process in processes:
