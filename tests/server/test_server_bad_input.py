@@ -189,4 +189,4 @@ async def test_an_unknown_voice_is_refused_by_a_message_that_lists_the_voices(ga
             error = await client.until("error")
             assert (error["code"], error["field"], error.get("context_id")) == ("voice_not_found", "voice", context_id)
             assert "slt, rms, zero-shot" in error["message"]
-        await speaks(client, "c1")
+        await speaks(client, "c2")
