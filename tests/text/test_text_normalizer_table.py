@@ -216,6 +216,17 @@ DATES = [
     ("in 2026", "in twenty twenty-six"),
     ("in 1812", "in eighteen twelve"),
     ("1812 men", "one thousand eight hundred twelve men"),
+    ("Hamlet (1564–1616)", "Hamlet, fifteen sixty-four to sixteen sixteen,"),
+    (
+        "Emma (1815), he reigned 1837-1901",
+        "Emma, eighteen fifteen, he reigned eighteen thirty-seven to nineteen oh one",
+    ),
+    ("born 1809, 1861-65", "born eighteen oh nine, eighteen sixty-one to sixty-five"),
+    ("1861-1850", "one thousand eight hundred sixty-one to one thousand eight hundred fifty"),
+    (
+        "$1500-1700 (1500 men)",
+        "one thousand five hundred to one thousand seven hundred dollars, one thousand five hundred men,",
+    ),
     ("44 BC", "forty-four B C"),
     ("2024-03-05", "March fifth, twenty twenty-four"),
     ("2024/03/05", "March fifth, twenty twenty-four"),

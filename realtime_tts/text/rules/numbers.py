@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from realtime_tts.text.language_data import word_set, words
-from realtime_tts.text.rules.base import Rule, Scan
+from realtime_tts.text.rules.base import ReachingPattern, Rule, Scan
 from realtime_tts.text.rules.verbalize import cardinal, digits, number, ordinal, pluralize, year
 
 NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,5}(?![\d,]\d)|\d{1,40})(?:\.\d{1,20})?"
@@ -19,6 +19,8 @@ _YEAR_PREPOSITIONS = word_set("year_prepositions")
 _BEFORE_DECADES = word_set("before_decades")
 _NUMBERED = word_set("numbered")
 _RULERS = word_set("rulers")
+_YEAR_BEFORE = re.compile(r"(?<![\d$€£¥.,-])([12]\d{3})[-–]\Z")
+_YEAR_AFTER = ReachingPattern(r"[-–](\d{4}|\d\d)(?![\w%]|[-.,]\d)")
 _ROMAN = re.compile(r"(?=[IVXLC])(C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})")
 _ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 _ROMAN_WORDS = frozenset({"II", "III", "VII", "VIII", "XIII", "XIV", "XVI", "XVII", "XVIII"})
@@ -96,12 +98,19 @@ def _year(match: re.Match[str], scan: Scan) -> str | None:
     if era or 1900 <= value <= 2099:
         spoken = year(match.group(1))
         return f"{spoken} {' '.join(era.replace('.', ''))}" if era else spoken
-    before = scan.text[max(0, match.start() - 2) : match.start()]
-    if 1000 <= value < 1900 and (
-        scan.previous_word(match.start()).lower() in _YEAR_PREPOSITIONS and not before.endswith("$")
-    ):
-        return year(match.group(1))
-    return None
+    return year(match.group(1)) if 1000 <= value < 1900 and _dates(match, scan) else None
+
+
+def _dates(match: re.Match[str], scan: Scan) -> bool:
+    """Return True if the words or signs around four digits make them a year: "in 1492", "(1597)", "1756–1791"."""
+    before, after = scan.text[max(0, match.start() - 6) : match.start()], scan.ahead(match.end(), 1)
+    if scan.previous_word(match.start()).lower() in _YEAR_PREPOSITIONS and not before.endswith("$"):
+        return True
+    if before.endswith("(") and after == ")":
+        return True
+    first = _YEAR_BEFORE.search(before)
+    last = scan.match(_YEAR_AFTER, match.end())
+    return bool((first and first[1] < match[1]) or (last and match[1] < match[1][: -len(last[1])] + last[1] < "2100"))
 
 
 def _number(match: re.Match[str], scan: Scan) -> str | None:
