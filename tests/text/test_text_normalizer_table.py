@@ -97,6 +97,18 @@ HASHES = [
     ("#5, #6", "number five, number six"),
 ]
 CODES = [
+    ("Your code is 482913.", "Your code is four eight two nine one three."),
+    ("PIN 1990, area code 415", "PIN one nine nine zero, area code four one five"),
+    ("PIN: 1234 and code 42", "PIN, one two three four and code forty-two"),
+    ("Status code 200, error code 404", "Status code two hundred, error code four zero four"),
+    ("The code is 1200 lines", "The code is one thousand two hundred lines"),
+    ("The code is 1500 characters", "The code is one thousand five hundred characters"),
+    ("order number 12345", "order number one two three four five"),
+    ("account ID is 8821", "account I D is eight eight two one"),
+    ("the card ending in 2042", "the card ending in two zero four two"),
+    ("a war ending in 1945", "a war ending in nineteen forty-five"),
+    ("Austin, TX 78701", "Austin, T X seven eight seven zero one"),
+    ("a large number 12345", "a large number twelve thousand three hundred forty-five"),
     ("ABC-1234", "A B C, one two three four"),
     ("4521B", "four five two one B"),
     ("4521B shipped", "four five two one B shipped"),

@@ -6,7 +6,7 @@ import re
 from string import ascii_uppercase
 
 from realtime_tts.text.language_data import word_set
-from realtime_tts.text.rules.base import Rule, Scan
+from realtime_tts.text.rules.base import Rule, Scan, any_of
 from realtime_tts.text.rules.numbers import END
 from realtime_tts.text.rules.verbalize import cardinal, digits
 from realtime_tts.text.rules.words import is_initialism, spell
@@ -14,6 +14,13 @@ from realtime_tts.text.rules.words import is_initialism, spell
 _GROUP = re.compile(r"[A-Za-z]+|\d+")
 _LONG = 3  # digits in a row from which a code is not read as a number: "COVID-19" and "B2B" are shorter
 _NOT_CODES = word_set("not_codes")
+# "PIN 4821", "your code is 482913", "order number 12345", "the card ending in 4242"
+_IDENTIFIED = re.compile(
+    rf"\b(?:(?:{any_of(word_set('code_names'))})|(?:{any_of(word_set('numbered_records'))}) (?:number|no\.?|id)"
+    rf"|(?:card|account|number) ending (?:in|with))(?: is)?:? \Z",
+    re.IGNORECASE,
+)
+_LOOK_BACK = 40
 
 
 def read_code(text: str, scan: Scan, *, one_by_one: bool) -> str:
@@ -38,6 +45,11 @@ def _letters_first(match: re.Match[str], scan: Scan) -> str | None:
 def _digits_first(match: re.Match[str], scan: Scan) -> str | None:
     """ "4521B", but not "1500W"."""
     return None if match.group(1) in _NOT_CODES else read_code(match.group(), scan, one_by_one=False)
+
+
+def _identifier(match: re.Match[str], scan: Scan) -> str | None:
+    is_named = _IDENTIFIED.search(scan.text, max(0, match.start() - _LOOK_BACK), match.start())
+    return _read_group(match.group(), scan, one_by_one=False) if is_named else None
 
 
 def _hexadecimal(match: re.Match[str], scan: Scan) -> str | None:
@@ -65,6 +77,8 @@ def _numbered(match: re.Match[str], scan: Scan) -> str | None:
 
 
 DIGIT_RULES = (
+    Rule(r"\d{3,12}(?![\w%°$€£¥]|[-–.,/:]\d| (?:line|character|byte|word|page)s)", _identifier),
+    Rule(r"(?<=, [A-Z]{2} )\d{5}(?![\w%]|[.,/:]\d)", lambda match, scan: digits(match.group())),  # a postal code
     Rule(r"0x([0-9A-Fa-f]{1,16})" + END, _hexadecimal),
     Rule(r"([1-9]\d\d)-([1-9]00)(?![\w%]|[-.,]\d)", _aircraft),
     Rule(r"\d{4,12}-?([A-Z]{1,3})(?:\d[A-Z0-9]{0,12})?(?:-[A-Z0-9]{1,12}){0,3}" + END, _digits_first),
