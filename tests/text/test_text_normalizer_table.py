@@ -348,6 +348,13 @@ UNITS = [
     ("5G", "five G"),
     ("½ tsp", "one half teaspoon"),
     ("2 tbsp", "two tablespoons"),
+    ("2 1/2 tsp and 1½ tbsp", "two and a half teaspoons and one and a half tablespoons"),
+    (
+        "1 1/2 lbs, 1/2 oz, ¾ oz, 2 1/2 km/h",
+        "one and a half pounds, one half ounce, three quarters ounce, two and a half kilometers per hour",
+    ),
+    ("8 oz. cheese, 1 lb. beef", "eight ounces cheese, one pound beef"),
+    ("Bake 30 min. Serve.", "Bake thirty minutes. Serve."),
 ]
 PHONES_AND_VERSIONS = [
     ("555-123-4567", "five five five, one two three, four five six seven"),

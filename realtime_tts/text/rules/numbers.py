@@ -10,6 +10,7 @@ from realtime_tts.text.rules.base import ReachingPattern, Rule, Scan
 from realtime_tts.text.rules.verbalize import cardinal, digits, number, ordinal, pluralize, year
 
 NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,5}(?![\d,]\d)|\d{1,40})(?:\.\d{1,20})?"
+VULGAR = "[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]"
 END = r"(?![^\W_])"  # no letter or digit follows
 
 _FRACTION_NAMES = {2: "half", 3: "third", 4: "quarter", 100: "hundredth", 1000: "thousandth"}
@@ -50,7 +51,7 @@ def _fraction(match: re.Match[str], scan: Scan) -> str | None:
     fixed = _FIXED_FRACTIONS.get(f"{numerator}/{denominator}")
     if fixed and not whole:
         return fixed
-    return _mixed(whole, int(numerator), int(denominator))
+    return mixed(whole, int(numerator), int(denominator))
 
 
 def _names_a_day(scan: Scan, index: int) -> bool:
@@ -60,10 +61,11 @@ def _names_a_day(scan: Scan, index: int) -> bool:
 
 def _vulgar(match: re.Match[str], scan: Scan) -> str | None:
     numerator, denominator = unicodedata.normalize("NFKC", match.group(2)).split("⁄")
-    return _mixed(match.group(1), int(numerator), int(denominator))
+    return mixed(match.group(1), int(numerator), int(denominator))
 
 
-def _mixed(whole: str | None, numerator: int, denominator: int) -> str:
+def mixed(whole: str | None, numerator: int, denominator: int) -> str:
+    """ "2", 1, 2 → "two and a half"."""
     spoken = fraction(numerator, denominator)
     if not whole:
         return spoken
@@ -177,7 +179,7 @@ DIGIT_RULES = (
     Rule(r"()(\d{1,5}(?:\.\d{1,5}){2,5})(?!\.?\d)", _version),
     Rule(r"\d{1,6}(?:-\d{1,6}){2,8}" + END, _serial),
     Rule(r"(?:(\d{1,3}) )?(\d{1,3})/(?!0)(\d{1,4})(?![\w/])", _fraction),
-    Rule(r"(\d{1,6})? ?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", _vulgar),
+    Rule(rf"(\d{{1,6}})? ?({VULGAR})", _vulgar),
     Rule(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:st|nd|rd|th|ST|ND|RD|TH)" + END, lambda match, scan: ordinal(match[1])),
     Rule(r"(\d{1,4})(?![\d,.]\d) ?(?<!\w)(BCE?|CE|AD|B\.C\.|A\.D\.)" + END, _year),
     Rule(r"(\d{4})()(?![\d%]|,\d{3}|\.\d|[^\W_])", _year),
@@ -185,7 +187,7 @@ DIGIT_RULES = (
 )
 LETTER_RULES = (Rule(r"([vV])(\d{1,5}(?:\.\d{1,5}){0,5})(?![\w]|\.\d)", _version), Rule(r"[IVXLC]{1,8}" + END, _roman))
 SYMBOL_RULES = (
-    Rule(r"()([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", _vulgar),
+    Rule(f"()({VULGAR})", _vulgar),
     Rule(r"'([2-9]0)s" + END, _decade),
     Rule(r"(?<![\w.])\.(\d{1,20})(?!\.?\d)", lambda match, scan: "point " + digits(match[1])),
 )
