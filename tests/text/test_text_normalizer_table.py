@@ -169,6 +169,8 @@ SIGNED_MONEY = [
     ("$.50", "fifty cents"),
 ]
 INCHES = [
+    ("5' 10\" tall", "five feet ten tall"),
+    ("He is 6 ft. 2 in. tall", "He is six feet two inches tall"),
     ("12 in. long", "twelve inches long"),
     ("It is 12 in.", "It is twelve inches."),
     ("there were 5 in. Then", "there were five inches. Then"),

@@ -18,7 +18,7 @@ _SPACED_ONLY = frozenset({"K"})  # "10K" is ten thousand
 _ANY, _ANY_PER = any_of(_UNITS), any_of(_PER)
 _POWERS = {"²": "square ", "2": "square ", "³": "cubic ", "3": "cubic "}
 # With the full stop of an abbreviation that ends no sentence: "8 oz. cheese".
-_UNIT = rf"({_ANY})([²³]|(?<=m)[23](?!\d))?(?![^\W_])(?:/({_ANY_PER})(s?²)?(?![^\W_])|\.(?= [a-z(]|,))?"
+_UNIT = rf"({_ANY})([²³]|(?<=m)[23](?!\d))?(?![^\W_])(?:/({_ANY_PER})(s?²)?(?![^\W_])|\.(?= [a-z(]|,| \d{{1,2}} in))?"
 
 
 def _quantity(match: re.Match[str], scan: Scan) -> str | None:
@@ -71,7 +71,7 @@ def _duration(match: re.Match[str], scan: Scan) -> str | None:
 DIGIT_RULES = (
     Rule(rf"(?:(\d{{1,3}}) ?)?(?:(?<!\d)(\d{{1,3}})/(?!0)(\d{{1,3}})|({VULGAR})) ?{_UNIT}", _part),
     Rule(r"(\d{1,3}) ?h(?:rs?)? ?(\d{1,2}) ?m(?:ins?)?" + END, _duration),
-    Rule(r"(\d{1,2})'(\d{1,2})\"?(?!\w)", _inches),
+    Rule(r"(\d{1,2})'(?=\d| \d{1,2}\") ?(\d{1,2})\"?(?!\w)", _inches),
     Rule(rf"({NUMBER})(?:(-)(?=[^\d])|(?: ?[-–] ?({NUMBER}))?)( ?){_UNIT}", _quantity),
     Rule(rf"({NUMBER})(?:(-)(?=[^\d])|(?: ?[-–] ?({NUMBER}))?) ?in\.(?!\w)", _dotted_inches),
 )
