@@ -269,6 +269,7 @@ DATES = [
     ("2024-03-05T14:30:00Z", "March fifth, twenty twenty-four at fourteen thirty and zero seconds"),
 ]
 TIMES = [
+    ("UTC-8 and GMT+2", "U T C minus eight and G M T plus two"),
     ("at 5:00", "at five o'clock"),
     ("5:05 pm", "five oh five P M"),
     ("5:30am", "five thirty A M"),
@@ -469,6 +470,10 @@ WEB = [
     ("Call.me maybe", "Call me maybe"),
 ]
 SYMBOLS = [
+    ("2x + 3 = 7, so y = 3x.", "two x plus three equals seven, so y equals three x."),
+    ("5x faster, 2-3x, (5x)", "five times faster, two to three times, five times,"),
+    ("x² - 5x + 6 = (x - 2)(x - 3)", "x squared minus five x plus six equals, x minus two, x minus three,"),
+    ("Option b - 5 days, pages 5 - 10", "Option b, five days, pages five to ten"),
     ("Tom & Jerry", "Tom and Jerry"),
     ("R&D", "R and D"),
     ("AT&T", "A T and T"),

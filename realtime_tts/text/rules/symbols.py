@@ -21,6 +21,7 @@ _TO_AMOUNT = "|".join(
 )
 _EMOTICON = r"(?:[:;=8][-o]?(?:[)(\]\[DPp/\\|3]{1,3}|\*(?!\*))|<3|</3|\^_\^|:'\(|xD|XD)(?![^\s.,!?])"
 
+_COEFFICIENT = re.compile(r"(?:[=+*^²³/] ?-?|(?:[²³]|[^\w'][a-z]) - )[\d.]+\Z")
 _CODE = re.compile(r"[A-Za-z-]\d{1,20}\Z")
 _TAGS = "b|i|u|p|a|s|br|hr|em|strong|div|span|h[1-6]|ul|ol|li|code|pre|sup|sub|table|tr|td|th|img"
 
@@ -29,6 +30,11 @@ def _to(match: re.Match[str], scan: Scan) -> str | None:
     """A range, but not within a code such as "A1234-56"."""
     before = scan.text[max(0, match.start() - 24) : match.start()]
     return "" if _CODE.search(before) else "to"
+
+
+def _times(match: re.Match[str], scan: Scan) -> str | None:
+    """ "5x faster", but not "y = 3x"."""
+    return None if _COEFFICIENT.search(scan.text, max(0, match.start() - 24), match.start()) else "times"
 
 
 def _slash(match: re.Match[str], scan: Scan) -> str | None:
@@ -51,7 +57,7 @@ LETTER_RULES = (
     Rule(r"[xX](?=\d)(?<=\d[xX])", "by"),
     Rule(r"x(?= \d)(?<=\d x)", "times"),
     Rule(r"x(?= ?\d)(?<=in\. x)", "by"),
-    Rule(r"[xX](?<=\d[xX])" + END, "times"),
+    Rule(r"[xX](?<=\d[xX])(?! ?[+=^²³]| - )" + END, _times),
 )
 MARKUP_RULES = (
     Rule(_EMOTICON, ""),
@@ -64,7 +70,9 @@ SYMBOL_RULES = (
     Rule(r"(?<=[\w.])'s(?!\w)", POSSESSIVE),
     *MARKUP_RULES,
     Rule(r"\.NET" + END, "dot net"),
+    Rule(r"-(?<=UTC-)(?=\d)|-(?<=GMT-)(?=\d)", "minus"),
     Rule(r"-(?<=\d-)(?=\d{1,15} ?=)|-(?<=\d -)(?= \d{1,15} ?=)", "minus"),
+    Rule(r"-(?:(?<=[^\w'][a-z] -)|(?<=\d[a-z] -)|(?<=[²³] -))(?= (?:\d{1,9}[a-z]{0,2}|[a-z])[²³]? ?[=+)])", "minus"),
     Rule(rf"[-–](?:{_TO_AMOUNT})", "to"),
     Rule(r"[-–—](?<=[\d%°][-–—])(?=[$€£¥]?\d)|[-–](?<=[\d%°] [-–])(?= [$€£¥]?\d)", _to),
     Rule(rf"{_DASH}(?=\d)(?<=[ap]m.)|{_DASH}(?=\d)(?<=[ap]\.m\..)", "to", any_case=True),
