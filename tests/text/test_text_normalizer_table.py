@@ -470,6 +470,9 @@ WEB = [
     ("Call.me maybe", "Call me maybe"),
 ]
 SYMBOLS = [
+    ("Open Settings > **Privacy** > VPN", "Open Settings, Privacy, V P N"),
+    ("File -> Save As", "File, Save As"),
+    ("if a > b and A > B", "if a is greater than b and A is greater than B"),
     ("2x + 3 = 7, so y = 3x.", "two x plus three equals seven, so y equals three x."),
     ("5x faster, 2-3x, (5x)", "five times faster, two to three times, five times,"),
     ("x² - 5x + 6 = (x - 2)(x - 3)", "x squared minus five x plus six equals, x minus two, x minus three,"),

@@ -115,6 +115,8 @@ def pause_token(text: str, index: int) -> SpokenToken:
         return SpokenToken("—", index + 1, pause=True)
     if char == "–" or text.startswith("--", index):
         return SpokenToken("—", index + (1 if char == "–" else 2), pause=True)
+    if before in " -=" and text.startswith("> ", index):  # "Settings > Privacy", "File -> Save As"
+        return SpokenToken(",", index + 1, pause=True)
     if char in _PAUSES:
         return SpokenToken(_PAUSES[char], index + 1, pause=True)
     return SpokenToken("", index + 1, spaced=char not in "'\"*_`")
