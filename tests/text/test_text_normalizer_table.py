@@ -47,6 +47,9 @@ NUMBERS = [
     ("½", "one half"),
     ("2½ cups", "two and a half cups"),
     ("7/10", "seven tenths"),
+    ("1/5th, 2/3rds", "one fifth, two thirds"),
+    ("4.5/5 stars, 10/10", "four point five out of five stars, ten out of ten"),
+    ("20th–21st, Q1-Q3", "twentieth to twenty-first, Q one to Q three"),
     ("5/17", "five over seventeen"),
     ("24/7", "twenty-four seven"),
     ("50/50", "fifty fifty"),
@@ -325,6 +328,8 @@ MONEY = [
     ("$5/month", "five dollars per month"),
 ]
 UNITS = [
+    ("20°C-25°C", "twenty degrees Celsius to twenty-five degrees Celsius"),
+    ("180°C/350°F", "one hundred eighty degrees Celsius or three hundred fifty degrees Fahrenheit"),
     ("50%", "fifty percent"),
     ("12.5 %", "twelve point five percent"),
     ("10–15%", "ten to fifteen percent"),

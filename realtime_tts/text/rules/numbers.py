@@ -37,6 +37,8 @@ def fraction(numerator: int, denominator: int) -> str:
     name = _FRACTION_NAMES.get(denominator)
     if name is None and 5 <= denominator <= 10:
         name = ordinal(str(denominator))
+    if numerator == denominator and denominator in (5, 10, 100):
+        return f"{cardinal(str(numerator))} out of {cardinal(str(denominator))}"
     if name is None or not 0 < numerator < denominator:
         return f"{cardinal(str(numerator))} over {cardinal(str(denominator))}"
     if numerator == 1:
@@ -178,7 +180,10 @@ EARLY_DIGIT_RULES = (
 DIGIT_RULES = (
     Rule(r"()(\d{1,5}(?:\.\d{1,5}){2,5})(?!\.?\d)", _version),
     Rule(r"\d{1,6}(?:-\d{1,6}){2,8}" + END, _serial),
-    Rule(r"(?:(\d{1,3}) )?(\d{1,3})/(?!0)(\d{1,4})(?![\w/])", _fraction),
+    Rule(r"(?:(\d{1,3}) )?(\d{1,3})/(?!0)(\d{1,4})(?:(?:th|rd)s?)?(?![\w/])", _fraction),
+    Rule(
+        r"(\d\.\d{1,2})/(5|10|4\.0)(?![\w/]|\.\d)", lambda match, scan: f"{number(match[1])} out of {number(match[2])}"
+    ),
     Rule(rf"(\d{{1,6}})? ?({VULGAR})", _vulgar),
     Rule(r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:st|nd|rd|th|ST|ND|RD|TH)" + END, lambda match, scan: ordinal(match[1])),
     Rule(r"(\d{1,4})(?![\d,.]\d) ?(?<!\w)(BCE?|CE|AD|B\.C\.|A\.D\.)" + END, _year),
