@@ -295,7 +295,10 @@ class VoiceRegistry:
             for voice_id in self._records.keys() - {record.voice_id for record in kept}:
                 self._forget(voice_id)
             for record in kept:
-                self._rename(record) if record.voice_id in self._records else self._know(record)
+                if (had := known.get(record.voice_id)) is None:
+                    self._know(record)
+                elif record != had:  # the others stay: renaming looks at all voices
+                    self._rename(record)
             self._version = version  # at the end: a change that could not be read is read the next time
 
     async def expire(self, in_use: Collection[str], now: float) -> None:

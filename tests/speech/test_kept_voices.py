@@ -95,6 +95,20 @@ async def test_what_one_process_does_the_others_take_over(make_client: MakeClien
     assert not await hears(clients[1], records[2].voice_id)
 
 
+async def test_a_refresh_costs_for_the_voices_that_changed_only(
+    make_client: MakeClient, open_registry: MakeRegistry
+) -> None:
+    client = await make_client()
+    one, two = open_registry(client), open_registry(await make_client())
+    first, second = [await one.add(VoiceLabels(name), REFERENCE) for name in ("a", "b")]
+    await two.refresh()
+    before = two.by_id(first.voice_id)
+    await one.relabel(second.voice_id, name="c")
+    await two.refresh()
+    assert two.names()[2:-1] == ["a", "c"]
+    assert two.by_id(first.voice_id) is before  # a pass over all names for each voice would stall the event loop
+
+
 async def test_a_name_taken_by_another_process_meanwhile_is_refused_when_it_is_kept(
     make_client: MakeClient, open_registry: MakeRegistry
 ) -> None:
