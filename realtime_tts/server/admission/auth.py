@@ -36,7 +36,8 @@ def create_key() -> tuple[str, str]:
 
 
 def hash_key(key: str) -> str:
-    return "sha256:" + hashlib.sha256(key.encode()).hexdigest()
+    # A token's issuer is JSON, which can have half a UTF-16 pair.
+    return "sha256:" + hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
 
 
 def parse_hashes(lines: Iterable[str], source: str) -> tuple[str, ...]:

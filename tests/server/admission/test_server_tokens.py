@@ -159,6 +159,7 @@ def planted() -> dict[str, str]:
         "empty parts": "..",
         "a long one": f"{head}.{'A' * 20_000}.{signature}",
         "not an object": f"{head}.{encoded([1])}.{signature}",
+        "an issuer that is no text": f"{head}.{encoded({'iss': chr(0xD800)})}.{signature}",
     }
 
 
