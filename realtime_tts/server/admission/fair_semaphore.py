@@ -63,8 +63,8 @@ class FairSemaphore:
         return max(reversed(self._waiting), key=lambda turn: counts[self._waiting[turn]])
 
     def _put_out(self, turn: asyncio.Future[None]) -> None:
-        del self._waiting[turn]
-        if not turn.done():  # else its waiter has been cancelled, and leaves when it runs
+        if not turn.done():  # else its waiter has been cancelled, and stops waiting when it runs
+            del self._waiting[turn]
             turn.set_exception(Overloaded(self._refusal))
 
     def _leave(self, key: str) -> None:

@@ -22,11 +22,13 @@ class Visitors:
         self._cancels = ""
         self._tasks: dict[str, tuple[asyncio.Task[None], asyncio.Event]] = {}
 
-    async def come(self, *names: str) -> None:
-        """The first letter of a name is the key."""
+    async def come(self, *names: str, and_cancel: str = "") -> None:
+        """The first letter of a name is the key. `and_cancel`: another one, which runs only afterwards."""
         for name in names:
             leaves = asyncio.Event()
             self._tasks[name] = asyncio.create_task(self._visit(name, leaves)), leaves
+            if and_cancel:
+                self._tasks[and_cancel][0].cancel()
             await asyncio.sleep(0)
 
     async def _visit(self, name: str, leaves: asyncio.Event) -> None:
@@ -134,6 +136,16 @@ async def test_a_request_that_is_cancelled_as_it_is_refused_takes_no_slot(visito
     assert all_here.inside == ["a1"]
     await all_here.go("a1", "a2")
     assert all_here.came_in == ["a1", "a2", "b1"]
+
+
+async def test_a_cancelled_request_that_is_to_make_way_gives_back_no_slot(visitors: Callable[..., Visitors]) -> None:
+    all_here = visitors(num_slots=1, of_one=1, max_waiting=2, max_waiting_of_one=2)
+    await all_here.come("a1", "a2", "a3")
+    await all_here.come("c1", and_cancel="a3")
+    await asyncio.sleep(0)
+    assert all_here.inside == ["a1"]
+    await all_here.go("a1", "a2", "c1")
+    assert all_here.came_in == ["a1", "a2", "c1"]
 
 
 async def test_a_cancelled_request_leaves_no_gap(visitors: Callable[..., Visitors]) -> None:
