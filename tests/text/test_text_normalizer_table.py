@@ -377,6 +377,9 @@ PHONES_AND_VERSIONS = [
     ("192.168.0.1", "one nine two dot one six eight dot zero dot one"),
 ]
 ABBREVIATIONS = [
+    ("1600 Pennsylvania Avenue", "sixteen hundred Pennsylvania Avenue"),
+    ("at 1234 E. 5th St., Ste. 200", "at twelve thirty-four E. fifth Street, suite two hundred"),
+    ("1234 dollars on Main Street", "one thousand two hundred thirty-four dollars on Main Street"),
     ("Dr. Smith", "Doctor Smith"),
     ("Mr. Jones and Mrs. Lee", "Mister Jones and Missus Lee"),
     ("Dr Smith", "Doctor Smith"),

@@ -43,6 +43,7 @@ SENTENCE_CUTS = [
     "pi is 3.14 and v2.0.1 is out. |Good",
     "No. |That is wrong",
     "see No. 5 and fig. 3 here",
+    "It is in Apt. 4B and Rm. 12 here",
     "on Sat. 3 May",
     "the warm sun. |It shone",
     "Plan B. |Then rest",

@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from realtime_tts.text.language_data import word_set, words
-from realtime_tts.text.rules.base import ReachingPattern, Rule, Scan
+from realtime_tts.text.rules.base import ReachingPattern, Rule, Scan, any_of
 from realtime_tts.text.rules.verbalize import cardinal, digits, number, ordinal, pluralize, year
 
 NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,5}(?![\d,]\d)|\d{1,40})(?:\.\d{1,20})?"
@@ -177,7 +177,11 @@ EARLY_DIGIT_RULES = (
     Rule(r"(\d(?:\.\d{1,12})?)[eE]([-+]?)(\d{1,3})" + END, _scientific),
     Rule(r"([12]\d\d0|[2-9]0)'?s" + END, _decade),
 )
+# "1600 Pennsylvania Avenue NW", "1234 E. 5th St."
+_STREET_WORD = r"(?:[A-Z][a-z]{1,20}|\d{1,3}(?:st|nd|rd|th)) "
+_STREET = rf"(?= (?:[NESW]\.? )?(?:{_STREET_WORD}){{1,3}}(?:{any_of(words('street_names'))}){END})"
 DIGIT_RULES = (
+    Rule(r"([1-9]\d{3})" + _STREET, lambda match, scan: year(match[1])),
     Rule(r"()(\d{1,5}(?:\.\d{1,5}){2,5})(?!\.?\d)", _version),
     Rule(r"\d{1,6}(?:-\d{1,6}){2,8}" + END, _serial),
     Rule(r"(?:(\d{1,3}) )?(\d{1,3})/(?!0)(\d{1,4})(?:(?:th|rd)s?)?(?![\w/])", _fraction),
