@@ -30,7 +30,7 @@ class AdapterRegistry:
     """Adapters loaded on an engine's workers; belongs to the event loop.
 
     Args:
-        directory: in which those lie that can be loaded later, each in a directory of its name; None: none can.
+        directory: holds the adapters that can be loaded later, each in a directory of its name; None: none can.
 
     Attributes:
         on_changed: called with a name and its directory when an adapter was loaded by its name, and with "" for the
@@ -48,7 +48,7 @@ class AdapterRegistry:
         return self._engine.adapters.loaded
 
     def split(self, name: str | None) -> tuple[str | None, str | None]:
-        """``model:adapter`` → (model, adapter), where that adapter is loaded; any other name → (name, None).
+        """Return (model, adapter) for ``model:adapter`` if that adapter is loaded, (name, None) for any other name.
 
         This allows clients of other services, which can name only a model, to choose an adapter.
         """
@@ -59,8 +59,8 @@ class AdapterRegistry:
         """Load an adapter from a directory, which every worker must see.
 
         Raises:
-            InvalidRequest: a name that cannot be. AdapterExists, TooManyAdapters, AdapterError: it cannot be loaded.
-            AdapterNotFound: no such directory. EngineLost: no worker could.
+            InvalidRequest: an invalid name. AdapterExists, TooManyAdapters, AdapterError: it cannot be loaded.
+            AdapterNotFound: no such directory. EngineLost: no worker could load it.
         """
         if not _NAME.fullmatch(name):
             raise InvalidRequest("an adapter's name has 1 to 64 letters, digits and ._- in it", field="name")

@@ -101,7 +101,7 @@ class SpeechDefaults:
             only_voices: no others may be used, and the first is the default one; empty: all of the tenant's.
 
         Raises:
-            VoiceNotFound, AdapterNotFound, UnsupportedLanguage, BadLexicon, InvalidRequest: a choice that cannot be;
+            VoiceNotFound, AdapterNotFound, UnsupportedLanguage, BadLexicon, InvalidRequest: an invalid choice;
                 `field` names it.
         """
         chosen = defaults.params | overrides.params
@@ -162,7 +162,7 @@ class SpeechDefaults:
         """Return the model's language for a language tag.
 
         Raises:
-            UnsupportedLanguage: the model does not speak it, or it is no tag of a language.
+            UnsupportedLanguage: the model does not speak it, or it is not a language tag.
         """
         if not _LANGUAGE_TAG.fullmatch(name):
             raise UnsupportedLanguage("a language is a BCP 47 tag, as en or de-AT", field="params.language")

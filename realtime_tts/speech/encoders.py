@@ -1,7 +1,7 @@
 """Encoder threads: encoding never blocks the event loop, and the default thread pool stays free.
 
-What comes to be encoded in one turn of the loop is handed over together, with what could wait for it, and so are the
-packets that have been made by the time that the loop looks: a thread is woken for many patches, and so is the loop.
+Jobs of one iteration of the loop go to the threads together, with jobs that could wait. Outcomes return together too:
+all that exist when the loop reads them. So one wake-up of a thread or of the loop serves many patches.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from realtime_tts.contract.cores import usable_cores
 
 S = TypeVar("S")
 T = TypeVar("T")
-_MOST_AT_ONCE = 8  # jobs that one thread takes: others may be idle by then
-_LEAST_AT_ONCE = 4  # where there are so many: the last of them waits a millisecond
-_PATIENCE_S = 0.03  # so long a job waits for others that can wait
+_MOST_AT_ONCE = 8  # jobs that one thread takes, as other threads may be idle
+_LEAST_AT_ONCE = 4  # jobs that one thread takes if that many wait; the last is delayed by a millisecond
+_PATIENCE_S = 0.03  # longest time for which a job waits for others
 
-_Settle = Callable[[], None]  # gives the outcome of a job to its future, on the loop
-_Job = tuple[Callable[[], _Settle], Callable[[], bool], bool]  # what a thread runs; what cancels the future; can wait
+_Settle = Callable[[], None]  # sets the outcome of a job in its future, on the loop
+_Job = tuple[Callable[[], _Settle], Callable[[], bool], bool]  # function to run; function to cancel it; can wait
 
 
 class Encoders:
@@ -39,16 +39,16 @@ class Encoders:
     def __init__(self, num_threads: int = 0) -> None:
         self._num_threads = num_threads or min(8, usable_cores())
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._new: list[_Job] = []  # not handed over yet
-        self._handing_over: asyncio.Handle | None = None  # that will be
-        self._is_urgent = False  # with the next turn of the loop
+        self._new: list[_Job] = []  # jobs that are not handed over yet
+        self._handing_over: asyncio.Handle | None = None  # call that hands them over
+        self._is_urgent = False  # that call runs in the next iteration of the loop
         self._handed_over: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._outcomes: collections.deque[_Settle] = collections.deque()
-        self._is_told = False  # the loop will look at the outcomes
+        self._is_told = False  # the loop is notified of outcomes
         self._closed = False
 
     async def warm_up(self) -> None:
-        """Load the codec libraries before the first listener waits for them."""
+        """Load the codec libraries before the first speech needs them."""
         await self.run(pipeline.warm_up)
 
     def run(self, job: Callable[[], T], *, can_wait: bool = False) -> asyncio.Future[T]:
@@ -129,7 +129,7 @@ class Encoders:
 
 
 def _done(job: Callable[[], T], answer: asyncio.Future[T]) -> _Settle:
-    """Run a job and return its outcome. Afterwards nothing refers to the job, which may be the last owner of a codec's
+    """Run a job and return its outcome. Keeps no reference to the job, which may be the last owner of a codec's
     memory."""
     if answer.cancelled():
         return lambda: None

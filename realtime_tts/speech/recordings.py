@@ -27,7 +27,7 @@ async def read_recording(recording: RecordingLike, field: str) -> bytes:
             int16; or one that is decoded already, at `RATE_HZ`.
 
     Raises:
-        AudioDecodeError: a file that is missing or cannot be decoded; samples that are no audio.
+        AudioDecodeError: a file that is missing or cannot be decoded; invalid samples.
     """
     if isinstance(recording, Recording):
         return recording.pcm
@@ -58,7 +58,7 @@ def _from_samples(samples: npt.NDArray[np.generic], rate_hz: int, field: str) ->
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VoiceRecordings:
-    """Recordings for a voice: a reference (speech to sound like), a prompt (speech and its text to continue from), or
+    """Recordings for a voice: a reference (speech to imitate), a prompt (speech to continue, with its text), or
     both."""
 
     reference: RecordingLike | None = None
@@ -74,7 +74,7 @@ async def encoding_request(voice_id: str, recordings: VoiceRecordings) -> frames
     """Read recordings into a request to encode them.
 
     Raises:
-        AudioDecodeError: one that cannot be read or decoded, a prompt without its text, or nothing at all.
+        AudioDecodeError: one that cannot be read or decoded, a prompt without its text, or no recording.
     """
     if (recordings.prompt is None) != (recordings.prompt_text is None):
         raise AudioDecodeError("a prompt needs both its recording and its text", field="prompt_text")

@@ -1,4 +1,4 @@
-"""Silence requested by a text, in the form in which the engine would send speech."""
+"""Silence that a text requests, as the messages in which the engine sends speech."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _LEAD_MS = 2000.0
 
 
 class SilencePace:
-    """Pacing of silence: little is sent ahead of playback, and none while playback is paused. The engine paces speech,
-    but silence costs nothing, so a text full of pauses would pile up."""
+    """Pacing of silence: 2 s are sent ahead of playback, none while playback is paused. The engine paces speech, but
+    silence costs no work: a text full of pauses would fill the queues."""
 
     def __init__(self) -> None:
         self._flowing = asyncio.Event()
@@ -28,7 +28,7 @@ class SilencePace:
             self._flowing.set()
 
     def interrupted(self) -> None:
-        """Record that speech has come: later silence is paced anew."""
+        """Note that speech follows: the pace of later silence starts again."""
         self._begun_at = None
 
     async def wait_for(self, duration_ms: float) -> None:

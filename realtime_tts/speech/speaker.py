@@ -1,5 +1,4 @@
-"""Speech of one context: its segments go to the engine a few ahead, and their audio comes back in order, piece by
-piece.
+"""Speech of one context: its segments go to the engine, a few ahead, and their audio returns in order, piece by piece.
 
 Both the server and the Python API use it; engine requests are made only here.
 """
@@ -26,8 +25,8 @@ from realtime_tts.speech.silence import SilencePace, silence
 from realtime_tts.text.planner import Segment
 from realtime_tts.workers.client import EngineClient, RequestStream
 
-# The engine holds the segment that it speaks and the next one, which is enough to join them without a gap. A long
-# text handed over whole would stand in its queue and look like load.
+# The engine holds the segment that it speaks and the next one, which is enough to join them without a gap. A whole long
+# text would fill its queue and count as load.
 MAX_SUBMITTED = 2
 _Stream = RequestStream | AsyncIterator[frames.Message]
 SAMPLE_BYTES = {"s16le": 2, "f32le": 4}
@@ -55,7 +54,7 @@ class Piece(NamedTuple):
 class Speaker:
     """One context at the engine: segments in, an asynchronous iteration of pieces out, once.
 
-    `close` must be called at its end; it is immediate.
+    The owner must call `close` at the end; it does not block.
 
     Args:
         context_id: unique among all contexts of the engine.
@@ -93,18 +92,18 @@ class Speaker:
         self._bytes_left = None if self._max_samples is None else SAMPLE_BYTES[encoding] * self._max_samples
         self._waiting: collections.deque[tuple[Segment, int]] = collections.deque()
         self._submitted: collections.deque[tuple[Segment, _Stream]] = collections.deque()
-        self._num_spoken = 0  # of the segments submitted: silence is none of the engine's business
+        self._num_spoken = 0  # submitted segments without those of silence, which the engine does not receive
         self._pace = SilencePace() if paced else None
-        self._silences: collections.deque[tuple[float, float]] = collections.deque()  # from, to: ms of the context
-        self._silent_ms = 0.0  # heard before those
+        self._silences: collections.deque[tuple[float, float]] = collections.deque()  # start and end, ms of the context
+        self._silent_ms = 0.0  # silence that was played before those
         self._read_ms = 0.0  # of the context, up to the segment that is read now
         self._changed = asyncio.Event()  # there is a segment to read, or none will follow
         self._has_room = asyncio.Event()
         self._has_room.set()
-        self._num_bytes = 0  # given of the first submitted segment
-        self._num_made = 0  # samples read of it, before its speed was changed
-        self._tempo: StreamTempo | None = None  # of that segment
-        self._reached: tuple[float, float] | None = None  # in it, and not told yet
+        self._num_bytes = 0  # returned of the first submitted segment
+        self._num_made = 0  # samples read of it, before the change of its speed
+        self._tempo: StreamTempo | None = None  # filter of that segment
+        self._reached: tuple[float, float] | None = None  # position in it that no piece has had yet
         self._segment_is_over = self._segment_is_read = False
         self._ended = self._closed = self._has_draft = False
         self._num_remembered = 0  # patches from memory: of the draft or of an opening
@@ -114,7 +113,7 @@ class Speaker:
     # ---- in ------------------------------------------------------------------------------------------------------
 
     def add(self, segment: Segment, priority: int = 0) -> None:
-        """Speak a segment after those added before; after `close` nothing happens.
+        """Speak a segment after those added before; no effect after `close`.
 
         Raises:
             EngineLost, Draining: the engine takes no request now.
@@ -125,12 +124,12 @@ class Speaker:
         self._submit()
 
     def draft(self, segment: Segment) -> None:
-        """Have the beginning of the first segment made ahead, if there is time for it; `add` speaks it."""
+        """Generate the beginning of the first segment ahead, if there is time; `add` speaks it."""
         self._has_draft = True
         self._engine.draft(dataclasses.replace(self._request(segment, 0), draft=True))
 
     def extend(self, segment: Segment) -> None:
-        """Replace the last added segment, which is not final yet, by a longer one; after `close` nothing happens."""
+        """Replace the last added segment, which is not final yet, by a longer one; no effect after `close`."""
         if self._closed:
             return
         if self._waiting and self._waiting[-1][0].index == segment.index:
@@ -152,14 +151,14 @@ class Speaker:
         self._changed.set()
 
     def close(self) -> None:
-        """Stop whatever still runs and forget the context at the engine; the iteration ends. Idempotent."""
+        """Stop the speech and remove the context at the engine; the iteration ends. Idempotent."""
         self._closed = True
         self._waiting.clear()
         self._has_room.set()
         self._engine.close_context(self._context_id)
         self.end()
 
-    # ---- how it is heard -----------------------------------------------------------------------------------------
+    # ---- playback ----------------------------------------------------------------------------------------------------
 
     @property
     def voice(self) -> str:
@@ -243,7 +242,7 @@ class Speaker:
     async def _at_speed(self, pcm: bytes, speed: float) -> bytes:
         """Return the next samples of a segment at the requested speed; at its end, those that were held back.
 
-        Each segment for itself: its last word is whole before the next one has been written.
+        Each segment has its own filter, so that its end is complete before the next segment is known.
         """
         if self._tempo is None:
             self._tempo = StreamTempo(self.sample_rate_hz, speed, self._encoding)
@@ -258,7 +257,7 @@ class Speaker:
         return at_volume(pcm, volume, self._encoding)
 
     async def _next(self) -> _Stream | None:
-        """The request to read now, of the first submitted segment; None when the last one has been read."""
+        """Return the stream to read now, that of the first submitted segment; None after the last one."""
         if self._segment_is_read:
             self._read_ms += self._audio_ms
             self._segment_is_read, self._num_bytes, self._num_made, self._tempo = False, 0, 0, None
@@ -274,8 +273,10 @@ class Speaker:
         return None if self._closed or self._bytes_left == 0 else self._submitted[0][1]
 
     def _piece(self, pcm: bytes, done: bool) -> Piece:
-        segment = self._submitted[0][0]  # it may have grown since it was submitted
-        if segment.silence_ms and self._num_bytes == 0:  # as it begins: much of it is heard before its last piece
+        segment = self._submitted[0][0]  # may be longer than when it was submitted
+        if (
+            segment.silence_ms and self._num_bytes == 0
+        ):  # at its beginning, as much of it is played before its last piece
             self._silences.append((self._read_ms, self._read_ms + segment.silence_ms))
         self._num_bytes += len(pcm)
         reached, self._reached = self._reached, None
@@ -283,7 +284,7 @@ class Speaker:
 
     @property
     def _audio_ms(self) -> float:
-        """Given of the segment that is read now."""
+        """Audio returned of the segment that is read now, ms."""
         return 1000 * (self._num_bytes // SAMPLE_BYTES[self._encoding]) / self.sample_rate_hz
 
     def _speed_of(self, segment: Segment) -> float:
@@ -292,7 +293,7 @@ class Speaker:
     def _max_patches(self, speed: float) -> int | None:
         if self._max_samples is None:
             return None
-        # Some of the first one may be left out.
+        # A part of the first patch may be left out.
         return max(1, math.ceil(self._max_samples * speed / self._patch_samples)) + self._leaves_onset_out
 
     def _submit(self) -> None:

@@ -1,4 +1,4 @@
-"""Text as callers pass it (a string, an iterable, an async iterable), read piece by piece while it is spoken."""
+"""Reader of a text as callers pass it (a string, an iterable, an async iterable), piece by piece during speech."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from realtime_tts.text.markup import checking
 from realtime_tts.text.planner import Planner, Planning, Segment
 
 TextLike: TypeAlias = str | Iterable[str | None] | AsyncIterable[str | None]  # None: a delta without text, as LLMs send
-# An answer's headers tell what of its text cannot be spoken, and leave with the first audio. Of a text that has such
-# characters so much is planned before, in some 50 ms; it is what OpenAI takes at most.
+# An HTTP answer's headers name the parts of the text that cannot be spoken, and leave with the first audio. So, of
+# such a text, this many characters are planned before, in about 50 ms. OpenAI accepts no longer texts.
 PLANNED_AHEAD_CHARS = 4096
 _PIECE_CHARS = 64  # of text to plan before other tasks get their turn: 1 ms of work, in Chinese 2
-_PIECES_AHEAD = 64  # that a blocking iterable is read ahead of the planner
+_PIECES_AHEAD = 64  # pieces of a blocking iterable that are read ahead of the planner
 
 
 class TextSource:
     """Reader of a text: `has_next` waits for the next piece with text, or the end, and `take` returns it.
 
-    A plain iterable may block (an LLM client's stream), so a thread of its own reads it.
+    A plain iterable may block (an LLM client's stream), so it is read in a separate thread.
 
     Attributes:
-        is_whole: all of the text is there from the start.
-        whole_text: it, or nothing if it is not whole.
+        is_whole: the whole text is known from the start.
+        whole_text: the text if it is whole, else "".
 
     Raises:
         TypeError: neither text nor something to iterate over.
@@ -51,7 +51,7 @@ class TextSource:
         self._pending: asyncio.Future[str | None] | None = None
 
     async def has_next(self, wait_s: float | None) -> bool:
-        """Return True once there is something to take; False if nothing came within `wait_s` seconds."""
+        """Wait until `take` can be called. Return False if that takes longer than `wait_s` seconds."""
         if self._pending is None:
             self._pending = asyncio.ensure_future(self._advance())
         done, _ = await asyncio.wait([self._pending], timeout=wait_s)
@@ -61,8 +61,8 @@ class TextSource:
         """Return the next piece with text; None at the end. Call it after `has_next` has returned True.
 
         Raises:
-            TypeError: a piece is no text. RuntimeError: the iterable was cancelled.
-            Exception: what the iterable raises.
+            TypeError: a piece is neither str nor None. RuntimeError: the iterable was cancelled.
+            Exception: the exception of the iterable.
         """
         assert self._pending is not None
         pending, self._pending = self._pending, None
@@ -92,7 +92,7 @@ def _no_text(value: object) -> TypeError:
 
 
 async def check_whole(text: str, text_type: str) -> None:
-    """Check the markup of a whole text. Raises BadSSML: it is SSML, and malformed."""
+    """Check the markup of a whole text. Raises BadSSML: the text is malformed SSML."""
     for _ in checking(text, text_type):
         await asyncio.sleep(0)
 
@@ -104,15 +104,15 @@ async def speak_text(
     is_begun: asyncio.Event | None = None,
     on_segment: Callable[[Segment], None] = lambda segment: None,
 ) -> None:
-    """Plan a text as it comes and hand its segments to a speaker, not far ahead of what the engine takes. Other tasks
-    get their turn while a long piece is planned.
+    """Plan a text as it arrives and pass its segments to a speaker, a few ahead of the engine. Other tasks run while a
+    long piece is planned.
 
-    Of a live planner's segments, those that are given again are extended.
+    A segment that a live planner returns again extends the one before.
 
     With `is_begun`, the first `PLANNED_AHEAD_CHARS` are planned without waiting for the engine; then it is set.
 
-    `on_segment` is called before each segment. What it, the text, planning or the engine raises, the speaker's reader
-    gets after the speech before it.
+    `on_segment` is called before each segment. Exceptions of it, the text, planning and the engine are raised to the
+    speaker's reader, after the speech before them.
     """
     clock = asyncio.get_running_loop().time
     begun = is_begun or asyncio.Event()
@@ -142,7 +142,7 @@ async def speak_text(
                     if begun.is_set():
                         await speaker.drain()
                     await asyncio.sleep(0)  # a stretch takes a millisecond
-                await asyncio.sleep(0)  # of most pieces of the text nothing is known to be a segment yet
+                await asyncio.sleep(0)  # most pieces of a text complete no segment
         speaker.end()
     except Exception as error:
         speaker.end(error)
@@ -153,17 +153,17 @@ async def speak_text(
 
 @contextlib.asynccontextmanager
 async def speaking(speaker: Speaker, work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Context in which a speaker is handed its text by `work`, a call of `speak_text`; after it both have ended."""
+    """Context in which `work`, a call of `speak_text`, runs. After it, the task and the speaker have ended."""
     feeder = asyncio.create_task(work, name="plan speech")
     try:
         yield
     finally:
-        speaker.close()  # first: nothing more is generated from now on
+        speaker.close()  # first, so that no more speech is generated
         await end_tasks(feeder)
 
 
 def _work(delta: str | None, planner: Planner, now: float) -> Iterator[Planning]:
-    """The work of planning a piece of text or its end, divided: the segments do not depend on how."""
+    """Yield the steps of planning a piece of text or its end. The segments do not depend on the division."""
     for start in range(0, len(delta or ""), _PIECE_CHARS):
         yield planner.pushing((delta or "")[start : start + _PIECE_CHARS], now)
     if delta is None:
@@ -210,6 +210,6 @@ async def _threaded(pieces: Iterable[object]) -> AsyncIterator[object]:
 
 @dataclass(frozen=True)
 class _Ended:
-    """After the last piece; `error` is what the iterable raised."""
+    """Mark after the last piece. `error`: the exception of the iterable."""
 
     error: BaseException | None

@@ -1,8 +1,8 @@
 """Voices on disk: a record for each in the database, latents in files beside it.
 
-A latent file is named by the hash of its content, so that one that is there is whole, and two voices of one recording
-share it. Several gateways may have the same directory: each sees what the others have done with the next `refresh`.
-All calls block for a disk's time: make them from a thread, one at a time.
+A latent file is named by the hash of its content: so an existing file is complete, and two voices of one recording
+share it. Several gateways may have the same directory: each sees the changes of the others at its next `refresh`.
+All calls block on the disk: make them from a thread, one at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 # Kept free: a deletion writes some pages of 4 KiB to the database's log before it frees any.
 _RESERVE_BYTES = 256 * 1024
-_ORPHAN_S = 3600.0  # older files that no voice names were left by a process that died between the two
+_ORPHAN_S = 3600.0  # an older file that no voice names was left by a process that died before it added the record
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Latents:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Consent:
-    """Statement of consent: by whom it was given, to what, when (Unix time), and for which recordings (their hash)."""
+    """Statement of consent: its owner, its scope, its time (Unix time, s), and the hash of the recordings."""
 
     given_by: str
     scope: str
@@ -58,9 +58,9 @@ class VoiceRecord:
 
     Attributes:
         voice_id: random; also the engine's id of the voice.
-        tenant: id of the key that it belongs to; no other key sees it.
-        model: the checkpoint that its latents are of, which no other one can read.
-        instructions: of a voice that the model itself designed by them.
+        tenant: id of the key that owns it; it is hidden from other keys.
+        model: the checkpoint that made its latents; no other checkpoint can read them.
+        instructions: description from which the model designed the voice; None for a cloned voice.
         ttl_s, expires_at: lifetime of a temporary voice after its last use, s, and its end (Unix time). Its name is its
             id. None: the voice is kept until it is deleted.
     """
@@ -96,10 +96,10 @@ class VoiceStore(RecordStore):
     """A directory of voices, with the other records of its tenants.
 
     Args:
-        directory: made if it is missing.
+        directory: created if it is missing.
 
     Raises (at construction):
-        ConfigError: it cannot be made, written, or read.
+        ConfigError: it cannot be created, written, or read.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -149,7 +149,7 @@ class VoiceStore(RecordStore):
     # ---- reading -------------------------------------------------------------------------------------------------
 
     def version(self) -> int:
-        """Return a number that is another one after each change by another process. Raises InternalError: the database
+        """Return a number that each change by another process changes. Raises InternalError: the database
         cannot be read."""
         with self._reading():
             return int(self._db.execute("PRAGMA data_version").fetchone()[0])
@@ -191,7 +191,7 @@ class VoiceStore(RecordStore):
     # ---- writing -------------------------------------------------------------------------------------------------
 
     def add(self, voice: VoiceRecord, limit: int | None = None) -> None:
-        """Keep a voice; when this returns, it survives a crash.
+        """Store a voice durably: after the return it survives a crash.
 
         Args:
             limit: as many voices of its kind, see `check_room`, may its key have of its model, this one included,
@@ -229,10 +229,10 @@ class VoiceStore(RecordStore):
         return sum((each["model"], each["ttl_s"] is None) == kind for each in voices)
 
     def describe(self, voice_id: str, *, name: str, description: str, language: str) -> None:
-        """Change what is said of a voice.
+        """Change the labels of a voice.
 
         Raises:
-            VoiceNotFound: it is gone. VoiceExists: the name is taken. InternalError: as `add`.
+            VoiceNotFound: it was removed. VoiceExists: the name is taken. InternalError: as `add`.
         """
         with self._writing():
             try:
@@ -251,7 +251,7 @@ class VoiceStore(RecordStore):
                 self._update(voice_id, {"expires_at": max(fields["expires_at"], expires_at)})
 
     def remove(self, voice_id: str) -> None:
-        """Forget a voice and all that is kept of it; unknown ids are ignored. Raises InternalError as `add`."""
+        """Remove a voice with all its data; unknown ids are ignored. Raises InternalError as `add`."""
         with self._writing():
             self._remove_in_reserve("record_id = ?", voice_id)
 
@@ -279,7 +279,7 @@ class VoiceStore(RecordStore):
         for fields in found:
             self._remove_unused(fields["digest"])
         if found:
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else what was deleted stays in the log
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # else the deleted data stays in the log
 
     def _write_latents(self, digest: str, payload: bytes) -> None:
         """Write a file of this content, unless there is one."""
@@ -288,7 +288,7 @@ class VoiceStore(RecordStore):
             _sync_directory(self._latents)
 
     def _remove_unused(self, digest: str) -> None:
-        """Delete a latent file if no voice has it any more."""
+        """Delete a latent file that no voice uses any more."""
         with self._transaction():  # so that no process begins to use it in between
             if not self._count("kind = 'voice' AND json_extract(body, '$.digest') = ?", digest):
                 (self._latents / digest).unlink(missing_ok=True)
@@ -336,5 +336,5 @@ def _open(setting: str) -> VoiceStore | None:
     try:
         return VoiceStore(home / "realtime-tts" / "voices")
     except ConfigError as error:
-        logger.warning("%s; those that are added end with this process", error.message)
+        logger.warning("%s; added voices end with this process", error.message)
         return None

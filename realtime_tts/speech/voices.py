@@ -1,4 +1,4 @@
-"""Registry of voices: the model's own for all tenants, added ones for the tenant that added them.
+"""Registry of voices: the model's own voices for all tenants, added voices for the tenant that added them.
 
 A name is a tenant's label. The engine knows an added voice by a random id, so that two tenants can use one name, and
 none can use or replace another's voice. `EngineClient` holds the latents and sends them to every worker; the registry
@@ -26,7 +26,7 @@ from realtime_tts.workers.client import EngineClient
 T = TypeVar("T")
 
 _EXTEND_BELOW = 0.75  # of a lifetime
-_LOOK_UP_S = 0.5  # for which speech waits for a look on disk: it needs none for most unknown names
+_LOOK_UP_S = 0.5  # longest time for which speech waits for a refresh; most unknown names need none
 MAX_DESCRIPTION_CHARS = 1000
 
 
@@ -56,15 +56,15 @@ class VoiceLabels:
 class VoiceRegistry:
     """Voices of one engine, used by every dialect; belongs to the event loop.
 
-    What is in `_adding` has a name but cannot be spoken with yet.
+    A voice in `_adding` has a name but cannot be used yet.
 
     Args:
         store: where added voices are kept; None: they end with the process.
 
     Attributes:
         on_removed: called with the id of a removed voice, whichever process removed it.
-        on_language_changed: called with the id of a voice whose label of a language has changed, likewise.
-        on_stored: called when this process has changed what is on disk.
+        on_language_changed: called with the id of a voice when any process has changed its language label.
+        on_stored: called when this process has changed the store.
     """
 
     def __init__(self, engine: EngineClient, store: VoiceStore | None = None) -> None:
@@ -75,9 +75,9 @@ class VoiceRegistry:
         self._records: dict[str, VoiceRecord] = {}  # added voices by id
         self._added: dict[tuple[str, str], str] = {}  # (tenant, name) → id
         self._adding: dict[tuple[str, str], str] = {}
-        self._version: int | None = None  # of the store, up to which this registry has its changes
+        self._version: int | None = None  # version of the store whose changes this registry has
         self._storing = asyncio.Lock()  # the disk and this registry change together
-        self._looking: asyncio.Task[None] | None = None  # a look on disk for an unknown name
+        self._looking: asyncio.Task[None] | None = None  # refresh for an unknown name
 
     # ---- questions -----------------------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class VoiceRegistry:
         that does not answer delays the speech by half a second."""
         is_known = name in self._records or (tenant, name) in self._added
         if name is not None and not is_known and not self._is_common(name):
-            if self._looking is None or self._looking.done():  # on a disk that hangs, one thread waits
+            if self._looking is None or self._looking.done():  # if the disk hangs, only one thread waits
                 self._looking = asyncio.create_task(self._catch_up(), name="look up")
             done, _ = await asyncio.wait([self._looking], timeout=_LOOK_UP_S)
             for task in done:
@@ -261,7 +261,7 @@ class VoiceRegistry:
         """Remove an added voice here, at the engine and on disk.
 
         Raises:
-            VoiceNotFound: unknown, or another tenant's. InternalError: it is still on disk, and goes on.
+            VoiceNotFound: unknown, or another tenant's. InternalError: the store has kept it, and it can be used.
             EngineLost: no worker has loaded the model yet.
         """
         await self._catch_up()
@@ -280,7 +280,7 @@ class VoiceRegistry:
             self._engine.remove_voice(voice_id)
 
     async def refresh(self) -> None:
-        """Take over what is on disk: all of it at first, later what other processes have changed.
+        """Read the store: all voices at first, later the changes of other processes.
 
         Raises:
             InternalError: the store cannot be read.
