@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from realtime_tts.errors import UnsupportedAudioFormat
 
 PLAIN_CODECS = ("pcm_s16le", "mulaw", "alaw", "pcm_f32le")  # PCM and companding: encoding costs almost nothing
-PACKET_CODECS = ("opus", *PLAIN_CODECS)  # a packet is heard as it is
-STREAM_CODECS = ("mp3", "ogg_opus")  # packets are pieces of one file, which has to be read from its beginning
+PACKET_CODECS = ("opus", *PLAIN_CODECS)  # each packet can be decoded as it is
+STREAM_CODECS = ("mp3", "ogg_opus")  # packets are parts of one file, which must be read from its beginning
 CODECS = PACKET_CODECS + STREAM_CODECS
 OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 PCM_RATES_HZ = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
@@ -21,10 +21,10 @@ OPUS_COMPLEXITY = 5  # of 0…10; docs/lab/gateway.md has the cost and quality o
 class AudioFormat:
     """Packets of one context: mono, `sample_rate` Hz, `frame_ms` ms each.
 
-    `bitrate` (bits per second) concerns the codecs that compress, `dtx` (packets of one or two bytes in silence) and
-    `fec` (each packet carries a coarse copy of the one before) Opus alone; the others ignore them.
+    `bitrate` (bits per second) is for codecs that compress. `dtx` (packets of one or two bytes in silence) and `fec`
+    (each packet has a coarse copy of the one before) are for Opus. Other codecs ignore them.
 
-    A packet of `STREAM_CODECS` has the bytes that its samples brought out of the encoder, which may be none.
+    A packet of `STREAM_CODECS` has the bytes that the encoder returned for its samples, maybe none.
 
     Raises:
         UnsupportedAudioFormat: a value out of the lists above or of another type; `field` names it.
@@ -57,7 +57,7 @@ class AudioFormat:
 
 
 def _check_choice(name: str, value: object, kind: type, choices: tuple[object, ...]) -> None:
-    # `48000.0 in choices` and `True in (1,)` hold, so the type is looked at too.
+    # `48000.0 in choices` and `True in (1,)` are true, so the type is checked too.
     if type(value) is not kind or value not in choices:
         message = f"{name} must be one of {', '.join(map(str, choices))}, got {repr(value)[:64]}"
         raise UnsupportedAudioFormat(message, field=f"audio.{name}")

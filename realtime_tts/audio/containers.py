@@ -1,4 +1,4 @@
-"""Audio containers written while the audio is made: WAV of known or unknown length, and those that libav writes."""
+"""Audio containers, written while the audio is generated: WAV of known or unknown length, and those of libav."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def wav_header(
 ) -> bytes:
     """Return the header of a mono WAV file; samples in `codec` follow it.
 
-    `num_samples` None: the length is not known yet. Both lengths are then the largest there are, which players and
-    FFmpeg take for "until the end". So they are for more samples than the format can count: 12 hours at 48 kHz.
+    `num_samples` None: the length is not known yet. Both lengths are then the maximum, which players and FFmpeg read as
+    "until the end". The same holds for more samples than the format can count: 12 hours at 48 kHz.
     """
     tag, sample_bytes = _WAVE_TAGS[codec]
     if num_samples is not None and num_samples * sample_bytes > _MAX_DATA_BYTES:
@@ -54,10 +54,10 @@ class _Kind:
 
 
 _KINDS = {
-    # LAME's effort is 0 … 9, less being more: 7 takes half the time of what is usual. What "Xing" would say stands
-    # at a file's beginning and is known at its end.
+    # LAME's levels are 0 (best) to 9 (fastest): 7 takes half the time of the default. The Xing header is at the
+    # beginning of a file, and its content is known only at the end.
     "mp3": _Kind("mp3", "libmp3lame", "s16p", {"compression_level": "7"}, {"write_xing": "0"}),
-    # A listener waits for one page at most.
+    # The delay is one page at most.
     "opus": _Kind(
         "ogg", "libopus", "s16", {"frame_duration": "20", "application": "audio"}, {"page_duration": str(20_000)}
     ),
@@ -68,15 +68,15 @@ _KINDS = {
 
 
 class EncodedStream:
-    """mono s16le PCM → the bytes of an MP3, Ogg Opus, FLAC or AAC (ADTS) file, as its samples come.
+    """Converter of mono s16le PCM to the bytes of an MP3, Ogg Opus, FLAC or AAC (ADTS) file, as the samples arrive.
 
-    Ogg Opus and FLAC decode to exactly the samples that went in: the one says how much of its beginning and its end is
-    none. MP3 and AAC cannot say that in a stream: they begin with their encoder's delay (1105 samples of MP3, 1024 of
-    AAC) and end with silence up to a frame's end; nothing of the speech is lost.
+    Ogg Opus and FLAC decode to exactly the pushed samples: Ogg Opus states how many samples at its ends to drop. MP3
+    and AAC streams cannot state that: they begin with their encoder's delay (1105 samples of MP3, 1024 of AAC) and end
+    with silence up to a frame's end. No speech is lost.
 
     Args:
         codec: mp3, opus, flac or aac.
-        sample_rate: of the PCM, Hz; one that the codec knows.
+        sample_rate: of the PCM, Hz; one that the codec supports.
         bitrate: bits per second, constant for mp3; ignored by flac.
         provenance: tags of the file; AAC (ADTS) has none.
     """

@@ -1,4 +1,4 @@
-"""Recordings that users bring, in any usual file format, as mono PCM: decoded in a process of its own with limits.
+"""Decoding of uploaded recordings, in any usual file format, to mono PCM, in a separate process with limits.
 
 Decoders are a target of hostile input, and their work must not block the event loop. A separate process solves both, at
 a cost of about 0.3 s.

@@ -5,7 +5,7 @@ hostile: memory, CPU time, files and processes are limited before a byte of it i
 neither open further files nor fetch URLs (a playlist could name any).
 
 Usage: decode_worker.py RATE_HZ MAX_SECONDS MEMORY_BYTES CPU_SECONDS NICENESS
-Exit status 0: PCM follows on stdout. 3: no usable recording, the reason as one line on stderr. Others: it broke.
+Exit status 0: PCM on stdout. 3: no usable recording; the reason is one line on stderr. Others: a crash.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def limit_resources(memory_bytes: int, cpu_seconds: int, niceness: int) -> None:
     wanted = {"RLIMIT_AS": memory_bytes, "RLIMIT_CPU": cpu_seconds, "RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0}
     wanted |= {"RLIMIT_NPROC": 0, "RLIMIT_NOFILE": MAX_FILES}
     for name, value in wanted.items():
-        # macOS knows RLIMIT_AS but refuses to set it.
+        # macOS has RLIMIT_AS but refuses to set it.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             resource.setrlimit(getattr(resource, name), (value, value))
 
@@ -87,7 +87,7 @@ def check_finite(frame: av.AudioFrame) -> None:
         num_bytes = frame.format.bytes * frame.samples * (1 if frame.format.is_planar else frame.layout.nb_channels)
         for plane in frame.planes:
             if not math.isfinite(sum(memoryview(bytes(plane))[:num_bytes].cast("f" if kind == "flt" else "d"))):
-                raise Refused("the recording has samples that are no numbers")
+                raise Refused("the recording has samples that are not finite")
 
 
 def main() -> int:

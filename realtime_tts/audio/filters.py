@@ -1,8 +1,8 @@
 """Sample rate and tempo of a stream of mono samples, by filters of libav (in PyAV).
 
-Rate: libswresample. Why not soxr, whose offline quality is a little better still: it works in large blocks, and holds
-back 20–40 ms between 24 and 48 kHz and 75–157 ms down to 8 kHz, as much as a whole patch of the model. This one holds
-back 1–4 ms at more than 90 dB signal to noise, with aliases of a downward conversion 100 dB down.
+Rate: libswresample. It holds back 1–4 ms at more than 90 dB signal to noise, with aliases of a downward conversion
+100 dB down. soxr, whose offline quality is a little better, works in large blocks: it holds back 20–40 ms between 24
+and 48 kHz, and 75–157 ms down to 8 kHz, as much as a whole patch of the model.
 
 Tempo: `atempo` (overlapped windows), which keeps the pitch. It holds back part of a window: 40–90 ms of the input, less
 than one patch of the model, so that it delays no first packet. A window is 43 ms at 24 and 48 kHz, 64 ms at 16 kHz.
@@ -29,14 +29,14 @@ _EDGE_SAMPLES = 2_048
 # Beyond a factor of two `atempo` leaves samples out, and below one half it refuses; two in a row do neither.
 _MAX_FACTOR = 2.0
 _FORMATS = {"s16le": ("s16", 2), "f32le": ("flt", 4)}  # libav's name, bytes of a sample
-# `atempo` gives out as much at a time as goes in at a time: with these it holds back little besides its window, and
-# gives the same whatever pieces we are given.
+# `atempo` returns blocks of the size that it receives. With small ones of constant size it holds back little besides
+# its window, and its output does not depend on the division of the input.
 _TEMPO_SLICE_SAMPLES = 128
 
 
 class StreamResampler:
-    """Resampler of one stream. Any chunking of whole samples gives the same output bytes; n input samples give
-    ceil(n·out/in) in all.
+    """Resampler of one stream. Any division into whole samples gives the same output bytes; n input samples give
+    ceil(n·out/in) in total.
 
     Args:
         input_rate_hz, output_rate_hz: equal rates pass bytes through unchanged, and load no library.
@@ -80,7 +80,7 @@ class StreamResampler:
 
 
 class StreamTempo:
-    """Tempo filter of one stream. n samples give round(n / speed) in all, in any chunking of whole samples.
+    """Tempo filter of one stream. n samples give round(n / speed) in total, in any division into whole samples.
 
     Args:
         sample_rate_hz: of input and output.

@@ -1,10 +1,10 @@
-"""Opus encoding through PyAV's libopus: frames of PCM in, one packet for each out.
+"""Opus encoding with PyAV's libopus: one packet for each frame of PCM.
 
-Time. An encoder looks ahead: what a decoder puts out is the signal delayed by `delay_samples` (6.5 ms; the "pre-skip"
-of an Ogg file). We leave the delay in: packet k always decodes to samples k·frame … (k+1)·frame of what is heard, so
-pts need no correction and are never negative. `delay_samples` of silence after the signal flush its end out of the
-encoder (the packetizer adds them), so a decoder that drops the first `delay_samples` has every sample. Players need
-not: 6.5 ms of near silence are only a little latency.
+Time: an encoder looks ahead, so a decoder's output is the signal delayed by `delay_samples` (6.5 ms; the "pre-skip" of
+an Ogg file). The delay is not removed: packet k decodes to samples k·frame … (k+1)·frame of the output, so pts need no
+correction and are never negative. The packetizer adds `delay_samples` of silence at the end, which flush the encoder:
+a decoder that drops the first `delay_samples` has every sample. Players need not drop them: 6.5 ms of near silence are
+only a little latency.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OpusEncoder:
         self._pts_samples = 0
         self._gate = SilenceGate(audio_format.frame_ms) if audio_format.dtx else None
         self._context = _open_encoder(audio_format)
-        # One frame object for all calls: libopus has read it when it returns the packet.
+        # One frame object for all calls: libopus reads it before it returns the packet.
         self._frame = av.AudioFrame(format="s16", layout="mono", samples=audio_format.frame_samples)
         self._frame.sample_rate = audio_format.sample_rate
         self._frame.time_base = Fraction(1, audio_format.sample_rate)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 BYTES_PER_SAMPLE = 2
 FADE_MS = 5
-# Below about -60 dBFS a step down to silence is not heard as a click.
+# Below about -60 dBFS a step down to silence is no audible click.
 QUIET_LEVEL = 32
 
 
@@ -62,13 +62,13 @@ class Packets:
 class Packetizer:
     """Cuts mono s16le PCM into packets of `frame_samples` raw samples.
 
-    Every sample that goes in comes out once and in order. What follows the last one is a decay of at most 5 ms from
-    its value (no click) and zeros, up to the end of a frame.
+    Every pushed sample is returned once and in order. After the last one follow a decay of at most 5 ms from its value
+    (against a click) and zeros, up to the end of a frame.
 
     Args:
-        sample_rate: Hz, sets the length of the decay.
+        sample_rate: Hz; for the length of the decay.
         frame_samples: samples of each packet.
-        lookahead_samples: zeros that must follow the last sample at least: what an encoder holds back.
+        lookahead_samples: minimum number of zeros after the last sample, those that an encoder holds back.
     """
 
     def __init__(self, sample_rate: int, frame_samples: int, lookahead_samples: int = 0) -> None:
@@ -109,7 +109,7 @@ class Packetizer:
 
 
 def _decay(start: int, num_samples: int) -> bytes:
-    """Half a cosine from `start` towards 0, s16le: no jump in value, none in slope where it reaches zero."""
+    """Return half a cosine from `start` to 0, s16le, without a step in value, and without one in slope at its end."""
     if abs(start) <= 1:
         return b""
     values = (round(start * 0.5 * (1 + math.cos(math.pi * (i + 1) / num_samples))) for i in range(num_samples))

@@ -1,5 +1,5 @@
-"""From the model's PCM to packets of a context (resample → frames → encode), or to the bytes of a file (resample →
-encode → mux).
+"""Conversion of the model's PCM to packets of a context (resample → frames → encode), or to the bytes of a file
+(resample → encode → mux).
 
 PyAV is imported by the first object that needs it; call `warm_up` before the first listener waits for it.
 """
@@ -22,16 +22,16 @@ _STREAMED = {"mp3": "mp3", "ogg_opus": "opus"}
 
 
 class AudioPipeline:
-    """Gapless: segments of a context are pushed one after the other, and state runs on between them.
+    """Converter of one context's PCM to packets, without gaps: its state continues from segment to segment.
 
-    Packets of a stream codec count the samples that went in; the encoder may give their bytes a little later.
+    Packets of a stream codec count the pushed samples; the encoder may return their bytes a little later.
 
     Not thread-safe, but may move between threads from call to call. Output bytes and pts depend on the samples alone,
-    never on how they were split.
+    not on their division.
 
     Args:
-        input_rate_hz: of the PCM that is pushed.
-        fmt: of the packets.
+        input_rate_hz: sample rate of the pushed PCM.
+        fmt: format of the packets.
 
     Attributes:
         delay_samples: delay of the decoded audio against its pts, at the output rate: the look-ahead of Opus, or 0.
@@ -95,7 +95,7 @@ class SpeechStream:
 
 
 def warm_up() -> None:
-    """Load the codec libraries and make each kind of output once, for which some build tables (about 0.3 s)."""
+    """Load the codec libraries and run each kind of output once, since some build tables then (about 0.3 s)."""
     outputs: list[AudioPipeline | SpeechStream] = [AudioPipeline(16_000, AudioFormat())]
     outputs += [SpeechStream(16_000, StreamFormat(name, codecs[0], 48_000)) for name, codecs in CODECS_OF.items()]
     for output in outputs:

@@ -41,7 +41,7 @@ class RecordingReport:
         peak_dbfs: level of the loudest sample.
         speech_dbfs, noise_dbfs: mean level of speech, typical level of the rest; None if none.
         clipped_share: share of samples in runs at full scale. dc_offset: share of full scale.
-        two_pitches: its speech has two groups of pitches far apart, as of two speakers.
+        two_pitches: the speech has two distant groups of pitches, as two speakers have.
     """
 
     duration_s: float
@@ -63,7 +63,7 @@ class RecordingWarning:
 
 
 async def report_on(pcm: bytes) -> RecordingReport:
-    """Measure s16le mono PCM at `REPORT_RATE_HZ` in a process of its own, which ends if the task is cancelled.
+    """Measure s16le mono PCM at `REPORT_RATE_HZ` in a separate process, which ends if the task is cancelled.
 
     Raises:
         InternalError: the process failed.

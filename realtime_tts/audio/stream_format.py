@@ -40,8 +40,8 @@ _AAC_BITS_PER_SAMPLE = 6  # at most 6144 bits in a frame of 1024 samples
 class StreamFormat:
     """Format of one mono stream.
 
-    `bitrate` (bits per second, constant for mp3) concerns mp3, opus and aac; 0: what suits speech. Opus takes any of
-    the rates, and is heard at 48 kHz.
+    `bitrate` (bits per second, constant for mp3) is for mp3, opus and aac; 0: the default for speech. Opus accepts any
+    of the rates; decoders return 48 kHz.
 
     Raises:
         UnsupportedAudioFormat: an unknown value, or an invalid combination; `field` names it.
@@ -57,7 +57,7 @@ class StreamFormat:
             raise UnsupportedAudioFormat(f"the container must be one of {', '.join(CODECS_OF)}", field="container")
         if self.codec not in CODECS_OF[self.container]:
             known = ", ".join(CODECS_OF[self.container])
-            raise UnsupportedAudioFormat(f"in {self.container} there may be {known}", field="encoding")
+            raise UnsupportedAudioFormat(f"the encoding in {self.container} must be one of {known}", field="encoding")
         if type(self.sample_rate) is not int or self.sample_rate not in PCM_RATES_HZ:
             known = ", ".join(map(str, PCM_RATES_HZ))
             raise UnsupportedAudioFormat(f"the sample rate must be one of {known}", field="sample_rate")
