@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 SOUND = "sound"
-MAX_SUBSTITUTED_CHARS = 300  # of what is read as something else as a whole: it is kept back until it ends
+MAX_SUBSTITUTED_CHARS = 300  # of a text that is read as something else: it is kept back until its end
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ MAX_TAG_CHARS = 256  # LiveKit's descriptions of a manner are free text
 
 
 def _plain_name(name: str) -> str:
-    """Return a name as the tables below have it: of "clear_throat" and "Clear throat" the same."""
+    """Return the key of a name in the tables below, the same for "clear_throat" and "Clear throat"."""
     return re.sub("[ _-]", " ", name).lower()
 
 
@@ -84,7 +84,7 @@ class MarkupReader:
     def __init__(self, text_type: str, makes_sounds: bool = False) -> None:
         self._text = PlainReader(makes_sounds)
         self._elements = None if text_type == "text" else SsmlReader()
-        # Kept back until its type is known, without the white space before it; None: it is known.
+        # Text kept back until its type is known, without the white space before it; None: the type is known.
         self._beginning = "" if text_type == "auto" else None
 
     @property
@@ -130,7 +130,7 @@ class PlainReader:
         self._makes_sounds = makes_sounds
         self._pending = ""
         self._speed = self._volume = 1.0
-        self._spelt: str | None = None  # of what is being spelt out, so much has not been given; None: nothing is
+        self._spelt: str | None = None  # text to spell out that was not returned yet; None: text is not spelt out
 
     @property
     def has_pending(self) -> bool:
@@ -256,9 +256,9 @@ class PositionMap:
     place is an index of the text without markup."""
 
     def __init__(self) -> None:
-        # Twice the place, one more for a cut: of both at one place the characters that end there come first.
+        # Twice the place, plus one for a cut: at one place, a stretch precedes a cut.
         self._keys = [-1]
-        self._shifts = [0]  # up to and with this key
+        self._shifts = [0]  # sum of the shifts up to this key, inclusive
 
     @property
     def shift(self) -> int:

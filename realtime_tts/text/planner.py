@@ -19,11 +19,11 @@ from realtime_tts.text.splitting import split_spoken
 from realtime_tts.text.words import Word, place_words
 
 OPEN_STALL_S = 10.0  # a stalled text in an open segment holds an engine stream for at most this long
-MAX_SILENCE_MS = 60_000.0  # of one context: a text full of pauses must not hold its place for hours
+MAX_SILENCE_MS = 60_000.0  # of one context: a text full of pauses must not hold its slot for hours
 MAX_SENTENCE_SILENCE_MS = 600_000.0  # of one context, between its sentences
-# Clients of other services take an answer without audio for a failure: this much of it makes a frame in every format.
+# Clients of other services treat an answer without audio as a failure. This much is a frame in every format.
 EMPTY_SPEECH_MS = 160.0
-_END_WAIT_S = 0.03  # text that came in one piece is whole if its end follows within this time
+_END_WAIT_S = 0.03  # text that arrived in one piece is whole if its end follows within this time
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +106,16 @@ class Planner:
         self._stall_flush_s, self._live = stall_flush_s, live
         self._last_text_at = 0.0
         self._positions = PositionMap()
-        self._text, self._text_start = "", 0  # with its markup, from there on
+        self._text, self._text_start = "", 0  # text with its markup, and the position of its first character
         self._manner = Break()
-        self._readings: deque[Reading] = deque()  # of text that has not been read
+        self._readings: deque[Reading] = deque()  # given readings of text that was not normalised yet
         self._skipped = SkippedText()
         self._ignored: list[tuple[int, int]] = []
         self._num_segments = 0  # complete ones, and silences
         self._open = OpenText(normalizer, self._config.max_chars, 0)
         self._is_given = False  # the open segment was returned once or more often
-        self._piece_at = 0.0  # when the pending text began to come
-        self._is_streamed = False  # more of it came later
+        self._piece_at = 0.0  # time at which the pending text began
+        self._is_streamed = False  # more of it arrived later
         self._opens_at: float | None = None
         self._fill_empty, self._is_blank, self._is_filled = fill_empty, True, False
         self._silence_left_ms = MAX_SILENCE_MS

@@ -67,7 +67,7 @@ class SkippedText:
 
     def __init__(self) -> None:
         self._found: list[Range] = []
-        self._open: Range | None = None  # nothing has been spoken since
+        self._open: Range | None = None  # range after which there is no speech yet
 
     def add(self, skipped: Sequence[Range], fates: bytes, offset: int) -> None:
         """Add the skipped ranges and the fates of the next segment, which begins at `offset` of the context."""

@@ -1,9 +1,9 @@
 """Incremental and strict parser of the common subset of SSML.
 
-`speak` (which may be left out), `p`, `s`, `break`, `say-as`, `sub`, `prosody` with rate and volume are followed. Of all
-other elements (`emphasis`, `voice`, `lang`, `phoneme`, `audio`, `mark`, those of vendors) the content is spoken and the
-element is told as ignored; `metadata`, `meta`, `lexicon` and `desc` are not spoken. There are no document types, so no
-entities but the five of XML and characters by number.
+Supported: `speak` (optional), `p`, `s`, `break`, `say-as`, `sub`, and `prosody` with rate and volume. The content of
+other elements (`emphasis`, `voice`, `lang`, `phoneme`, `audio`, `mark`, those of vendors) is spoken, and the element is
+reported as ignored; `metadata`, `meta`, `lexicon` and `desc` are not spoken. Document types are refused, so the only
+entities are the five of XML and characters by number.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class SsmlReader:
 
     def __init__(self) -> None:
         self._pending = ""
-        self._position = 0  # of what is read now, in the whole text
+        self._position = 0  # position of the current piece in the whole text
         self._open = [_Element("", 1.0, 1.0)]  # the first one contains the whole text
-        self._num_silent = 0  # of those, that are not spoken
-        self._is_begun = self._is_over = False  # something was there; the root has ended
+        self._num_silent = 0  # number of open elements that are not spoken
+        self._is_begun = self._is_over = False  # there was an element or text; the root element has ended
 
     def push(self, delta: str) -> Iterator[Piece]:
         text, self._pending = self._pending + delta, ""
@@ -128,7 +128,7 @@ class SsmlReader:
         is_character = code in (9, 10, 13) or 32 <= code < 0xD800 or 0xE000 <= code <= 0x10FFFF
         return chr(code) if is_character else self._fail("the character's number is invalid")
 
-    # ---- what they say -------------------------------------------------------------------------------------------
+    # ---- elements ----------------------------------------------------------------------------------------------------
 
     def _read_text(self, text: str, num_chars: int) -> Iterator[Piece]:
         if not text.isspace():

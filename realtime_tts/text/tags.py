@@ -1,4 +1,4 @@
-"""Table of the tags of all services: what each becomes. Readers and the page on speaking take it from here.
+"""Table of the tags of all services with the effect of each, for the readers and the page on speaking.
 
 Sources: Cartesia's tags, Deepgram's inline controls (only in `markup.py`), ElevenLabs' audio tags, LiveKit's expressive
 markup and the forms it has for other services, Pipecat's expression tags, SSML, and the sounds that VoxCPM2 was trained
