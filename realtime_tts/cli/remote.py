@@ -26,9 +26,13 @@ def server_url(url: str, path: str, scheme: str = "http") -> str:
     Raises:
         ConfigError: the URL is malformed.
     """
-    parts = urlsplit(url if "//" in url else f"http://{url}")
-    if parts.scheme not in ("http", "https", "ws", "wss") or not parts.hostname:
-        raise ConfigError("the address of a server looks like http://127.0.0.1:8000", field="url")
+    try:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        is_valid = parts.scheme in ("http", "https", "ws", "wss") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of the brackets of an IPv6 address, or of the port
+        is_valid = False
+    if not is_valid:
+        raise ConfigError(f"the address of a server looks like http://127.0.0.1:8000, got {url!r}", field="url")
     secure = "s" if parts.scheme in ("https", "wss") else ""
     return urlunsplit((scheme + secure, parts.netloc, path, "", ""))
 
