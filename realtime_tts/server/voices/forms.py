@@ -106,7 +106,7 @@ class FormShape:
     async def _checked(self, form: FormData, max_field_chars: int) -> VoiceForm:
         read = VoiceForm({}, [])
         for key, value in form.multi_items():
-            name = key.removesuffix("[]")  # some clients mark lists with it
+            name = _encodable(key).removesuffix("[]")  # some clients mark lists with it
             is_file = isinstance(value, UploadFile)
             if name not in (self.files if is_file else self.fields):
                 if self.ignores_others:
@@ -122,7 +122,7 @@ class FormShape:
             elif len(value) > max_field_chars:
                 raise InvalidRequest(f"{name} has at most {max_field_chars} characters", field=name)
             else:
-                read.fields[name] = value
+                read.fields[name] = _encodable(value)
         return read
 
     def _unknown(self, name: str, is_file: bool) -> str:
@@ -132,3 +132,8 @@ class FormShape:
             return f"{name} must be text, not a file"
         kind, known = ("file", self.files) if is_file else ("field", self.fields)
         return f"there is no {kind} {name[:64]!r} in this form; it has {', '.join(known) or 'none'}"
+
+
+def _encodable(text: str) -> str:
+    """Return a text of a form, with "?" for each half of a UTF-16 pair, which some charsets can write (UTF-7)."""
+    return text.encode(errors="replace").decode()

@@ -405,6 +405,28 @@ def test_a_malformed_form_is_answered_with_400(shared: GatewayHarness, content_t
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 
+def form_in_utf_7(**parts: bytes) -> tuple[bytes, dict[str, str]]:
+    """Body and headers of a form whose charset can write half a UTF-16 pair."""
+    body = b"".join(
+        b'--x\r\ncontent-disposition: form-data; name="%s"%s\r\n\r\n%s\r\n'
+        % (name.encode(), b'; filename="r.wav"' if name == "reference" else b"", content)
+        for name, content in parts.items()
+    )
+    return body + b"--x--\r\n", {"content-type": "multipart/form-data; boundary=x; charset=utf-7"}
+
+
+def test_half_a_utf_16_pair_in_a_form_is_replaced(
+    make_gateway: MakeGateway, clients: Callable[..., httpx.Client], recording: bytes
+) -> None:
+    client = clients(make_gateway())
+    body, headers = form_in_utf_7(name=b"+2AA-x", consent=b"true", reference=recording)
+    answer = client.post("/v1/voices", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["name"]) == (201, "?x")
+    assert "?x" in names(client)
+    body, headers = form_in_utf_7(**{"+2AA-": b"x"})
+    assert client.post("/v1/voices", content=body, headers=headers).json()["field"] == "?"
+
+
 @pytest.mark.parametrize("content_type", ["Multipart/Form-Data; boundary=x", "multipart/form-data;boundary=x"])
 def test_the_media_type_of_a_form_is_read_in_any_case(shared: GatewayHarness, content_type: str) -> None:
     form = b'--x\r\ncontent-disposition: form-data; name="nmae"\r\n\r\nmine\r\n--x--\r\n'
