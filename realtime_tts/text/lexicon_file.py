@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 
 from realtime_tts.errors import BadLexicon
+from realtime_tts.text.characters import replace_surrogates
 from realtime_tts.text.lexicon import MAX_ENTRIES, Entry, Lexicon
 
 
@@ -45,7 +46,7 @@ def _json_entries(text: str) -> Iterator[Entry]:
     for word, respelling in found.items():
         if not isinstance(respelling, str):
             raise BadLexicon(f"{word[:64]!r} must have a string as its respelling", field="lexicon")
-        yield word, respelling
+        yield replace_surrogates(word), replace_surrogates(respelling)  # else they cannot be sent to a client
 
 
 def _pls_entries(text: str) -> Iterator[Entry]:

@@ -109,6 +109,14 @@ def test_elevenlabs_dictionary_may_be_a_file(http: httpx.Client) -> None:
     assert elevenlabs_bytes(http, made.json()["id"]) > 2 * elevenlabs_bytes(http)
 
 
+def test_half_a_utf_16_pair_in_a_file_is_replaced(http: httpx.Client) -> None:
+    content = json.dumps({"x\ud800": "y\ud800"}).encode()
+    made = http.post(f"{PATH}/add-from-file", data={"name": "File"}, files={"file": ("a.json", content)})
+    answer = http.get(f"{PATH}/{made.json()['id']}")
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["rules"] == [{"type": "alias", "string_to_replace": "x\ufffd", "alias": "y\ufffd"}]
+
+
 def test_an_empty_file_is_no_dictionary(http: httpx.Client) -> None:
     answer = http.post(f"{PATH}/add-from-file", data={"name": "File"}, files={"file": ("a.pls", b"")})
     detail = answer.json()["detail"]
