@@ -190,6 +190,27 @@ async def test_a_piece_that_is_refused_is_told_and_what_was_taken_is_spoken() ->
         assert len(talk.samples) == 4 * 160
 
 
+async def test_a_last_piece_that_is_refused_is_told_and_the_turn_ends() -> None:
+    voice = TalkingVoice()
+
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        await voice.handle(connection, first := await connection.read("text"))
+        await connection.read("text")
+        refused = {"code": "rate_limited", "message": "too much", "retryable": True, "retry_after_s": 3}
+        await connection.send("error", context_id=first["context_id"], field="text", **refused)
+        while True:
+            await voice.handle(connection, await connection.read())
+
+    async with scripted(script) as (url, _), talking(url) as talk:
+        await talk.put(LLMFullResponseStartFrame(), LLMTextFrame("One "), LLMTextFrame("two."))
+        await talk.until(lambda: any(turn.context and turn.context._refusal for turn in talk.service._turns.values()))
+        await talk.put(LLMFullResponseEndFrame())
+        await talk.until_stopped()
+        assert [error.category for error in talk.errors] == [ErrorCategory.RATE_LIMIT]
+        assert list(voice.texts.values()) == ["One "]
+
+
 async def test_an_unreachable_server_is_an_error_and_the_pipeline_goes_on() -> None:
     async with talking("ws://127.0.0.1:9") as talk:
         told: list[str] = []

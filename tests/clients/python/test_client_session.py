@@ -598,6 +598,26 @@ async def test_a_refused_piece_is_raised_by_the_next_call_and_the_context_goes_o
         assert len(await samples_of(context)) == 160
 
 
+async def test_the_end_that_raises_a_refusal_ends_the_text() -> None:
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        await connection.accept((await connection.read("text"))["context_id"])
+        await connection.send("error", code="rate_limited", message="no", retryable=True, context_id="c1", span=[7, 12])
+        await connection.read("end")
+        await connection.audio(1, 0)
+        await connection.done("c1", 2, 1)
+
+    async with scripted(script) as (url, _), open_session(url) as session:
+        context = session.speak(context_id="c1")
+        await context.send("Hello, ")
+        await context.send("there")
+        while context._refusal is None:
+            await asyncio.sleep(0.01)
+        with pytest.raises(client.RateLimited):
+            await context.end()
+        assert len(await asyncio.wait_for(samples_of(context), 20)) == 160
+
+
 async def test_a_text_longer_than_the_server_allows_is_told_at_once_and_not_sent() -> None:
     voice = Voice(num_frames=1)
     async with scripted(voice) as (url, connections), open_session(url) as session:

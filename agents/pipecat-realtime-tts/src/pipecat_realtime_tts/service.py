@@ -242,8 +242,8 @@ class RealtimeTTSService(TTSService):
             return
         try:
             await turn.context.end()
-        except RealtimeTTSError as error:
-            logger.debug(f"{self}: {error.message}")  # the listening task gets the error too
+        except RealtimeTTSError as error:  # the last piece was refused, or the turn has failed
+            await self._tell(turn, error)
 
     async def on_audio_context_interrupted(self, context_id: str) -> None:
         """Cancel the context on the server at once."""

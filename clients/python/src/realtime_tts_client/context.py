@@ -88,9 +88,12 @@ class Context:
         await self._session._drain()
 
     async def end(self) -> None:
-        """End the text. A second call has no effect."""
-        self._raise_refusal()
+        """End the text. A second call has no effect.
+
+        Raises: as `send`; the text has ended nevertheless.
+        """
         self._session._end(self)
+        self._raise_refusal()
         await self._session._drain()
 
     async def commit(self, text: str | None = None) -> None:
