@@ -96,8 +96,11 @@ class SpeechHandler(AsyncEventHandler):
         elif Synthesize.is_type(event.type) and self._context is None:  # else a copy of streamed text
             if not isinstance(text := Synthesize.from_event(event).text, str):
                 raise TypeError("text is no string")
-            await (await self._begin(event.data, is_streamed=False)).send(text)
-            await self._end()
+            context = await self._begin(event.data, is_streamed=False)
+            try:
+                await context.send(text)
+            finally:
+                await self._end()
 
     async def _begin(self, data: Mapping[str, Any], is_streamed: bool) -> Context:
         """Open a context, after the one before it was spoken."""
@@ -121,7 +124,10 @@ class SpeechHandler(AsyncEventHandler):
     async def _end(self) -> None:
         if (context := self._context) is not None:
             self._context = None
-            await context.end()
+            try:
+                await context.end()
+            except RealtimeTTSError as error:  # the last piece was refused
+                await self._refuse(error.code, str(error))
 
     async def _play(self, session: Session, context: Context, is_streamed: bool) -> None:
         """Send the audio of a speech, then close its session."""

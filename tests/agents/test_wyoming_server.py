@@ -151,6 +151,32 @@ async def test_an_invalid_event_is_an_error_and_the_connection_stays_open(
         assert AudioChunk.is_type((await until(client, SynthesizeStopped))[-3].type)
 
 
+async def test_after_a_whole_text_that_is_too_long_the_next_is_spoken(fake_gateway: str) -> None:
+    async with connected(fake_gateway) as client:
+        await client.write_event(Synthesize("a " * 30_000).event())
+        await until(client, AudioStop)
+        await client.write_event(Synthesize("Hello.").event())
+        await until(client, AudioChunk)
+
+
+async def test_a_refused_last_piece_is_an_error_and_the_rest_is_spoken() -> None:
+    with running_gateway({"max_chars_per_minute": 600}) as url:
+        async with serving(url) as (server, port), AsyncTcpClient("127.0.0.1", port) as client:
+            await client.write_event(SynthesizeStart().event())
+            for text in ("Hello. ", "a" * 600):
+                await client.write_event(SynthesizeChunk(text).event())
+            await until(client, AudioChunk)
+            [handler] = server._handlers.values()
+            async with asyncio.timeout(60):
+                while not handler._context._refusal:
+                    await asyncio.sleep(0.01)
+            await client.write_event(SynthesizeStop().event())
+            events = await until(client, SynthesizeStopped)
+            assert [Error.from_event(event).code for event in events if Error.is_type(event.type)] == ["rate_limited"]
+            await client.write_event(Synthesize("Hello.").event())
+            await until(client, AudioChunk)
+
+
 @pytest.mark.parametrize(
     "line", [b"nonsense\n", b"\xff\n", b"{}\n", b"7\n", b"x" * 100_000, b'{"type":"describe","payload_length":9}\nabc']
 )
