@@ -475,6 +475,32 @@ async def test_an_early_answer_is_a_draft_until_its_turn_has_ended(make_tts: Any
         assert len(samples_of(await asyncio.wait_for(frames_of(stream), 20))) == len(ramp(0))
 
 
+async def test_an_early_answer_of_which_a_piece_was_refused_ends_with_the_reason(make_tts: Any) -> None:
+    async def script(connection: Connection) -> None:
+        await connection.begin()
+        context_id = (await connection.read("text"))["context_id"]
+        await connection.accept(context_id)
+        await connection.read("text")
+        refused = {"code": "rate_limited", "message": "too much", "retryable": True}
+        await connection.send("error", context_id=context_id, **refused)
+        await connection.read("cancel")
+        await connection.cancelled(context_id, 1)
+
+    async with scripted(script) as (url, _):
+        tts = make_tts(url)
+        handle = answer_created(tts)
+        stream = tts.stream(conn_options=ONCE)
+        stream.push_text("one ")
+        stream.push_text("two ")
+        while not any(context._refusal for session in [tts._shared._session] if session for context in session._live):
+            await asyncio.sleep(0.01)
+        handle._mark_scheduled()  # the language model is still writing
+        with pytest.raises(APIStatusError) as caught:
+            await asyncio.wait_for(frames_of(stream), 20)
+        assert caught.value.status_code == 429
+        await stream.aclose()
+
+
 async def test_an_early_answer_whose_turn_goes_on_is_cancelled(make_tts: Any) -> None:
     async with scripted(TalkingVoice()) as (url, connections):
         tts = make_tts(url)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 import weakref
@@ -194,8 +193,7 @@ class SynthesizeStream(tts.SynthesizeStream):
         """Have a draft spoken once its turn has ended. If the turn goes on, LiveKit closes the stream."""
         while self._is_early:  # noqa: ASYNC110 - LiveKit has no event for it
             await asyncio.sleep(CERTAIN_EVERY_S)
-        with contextlib.suppress(RealtimeTTSError):  # the stream raises it
-            await context.commit()
+        await context.commit()
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
         request_id = utils.shortuuid("turn_")
@@ -207,16 +205,18 @@ class SynthesizeStream(tts.SynthesizeStream):
             is_draft = self._is_early
             context = session.speak(context_id=request_id, draft=is_draft, **self._opening)
             output_emitter.start_segment(segment_id=request_id)
-            sending = asyncio.create_task(self._send(context, opening), name="realtime_tts.send")
-            sending.add_done_callback(lambda task: _stop_if_failed(task, context))
-            tasks = [sending]
+            tasks = [asyncio.create_task(self._send(context, opening), name="realtime_tts.send")]
             if is_draft:
                 tasks.append(asyncio.create_task(self._commit(context), name="realtime_tts.commit"))
+            for task in tasks:
+                task.add_done_callback(lambda task: _stop_if_failed(task, context))
             try:
                 await _forward(context, output_emitter, self._speech._audio.frame_samples)
-                if context.done is None and not (sending.done() and sending.exception() is not None):
+                failed = [task for task in tasks if task.done() and task.exception() is not None]
+                if context.done is None and not failed:
                     raise APIConnectionError("the server ended the turn before it was spoken")
-                await sending
+                for task in failed or tasks:
+                    await task
             finally:
                 if context.done is None:
                     context.cancel_nowait()  # sent before anything else is awaited
@@ -289,9 +289,9 @@ async def _begin(
     return session
 
 
-def _stop_if_failed(sending: asyncio.Task[None], context: Context) -> None:
-    """Cancel the speech if its text can no longer be sent; the stream then raises the cause."""
-    if not sending.cancelled() and sending.exception() is not None:
+def _stop_if_failed(task: asyncio.Task[None], context: Context) -> None:
+    """Cancel the speech if its text cannot be sent or committed; the stream then raises the cause."""
+    if not task.cancelled() and task.exception() is not None:
         context.cancel_nowait()
 
 
