@@ -18,18 +18,18 @@ from realtime_tts_client import Word
 from realtime_tts_client.decoding import FloatSamples
 
 from realtime_server.ear import FORMATS, MAX_MS, START_MS, TRACK, Ear, Samples
-from realtime_server.events import Fields, Refusal, check, check_item, check_limits, parse
+from realtime_server.events import Fields, Refusal, check, check_item, parse
 from realtime_server.history import Items, Speech, Spoken, chat_messages
 from realtime_server.orders import BeginEarly, Generate, Judge, Order, Transcribe
 from realtime_server.settings import (
     DEFAULT_LIMITS,
     LONGEST_PAUSE_MS,
     OPENAI_VOICES,
-    TURN_DETECTION,
     chat_options,
     check_settings,
     default_settings,
     merged,
+    updated,
 )
 
 BargeIn = Literal["hold", "now"]
@@ -127,21 +127,15 @@ class Core:
             self._emit("error", error=refusal.fields(event.get("event_id")))
 
     def _on_session_update(self, event: Fields, now: float) -> None:
-        session = merged(self.session, event["session"])
-        check_settings(session, "session")
+        session = updated(self.session, event["session"])
         audio = session["audio"]["input"]
-        detection = audio["turn_detection"]
-        if detection is not None:
-            known = {**TURN_DETECTION[detection["type"]], "type": detection["type"]}
-            detection = {name: detection.get(name, default) for name, default in known.items()}
-            check_limits(detection, "session.audio.input.turn_detection")
+        if (detection := audio["turn_detection"]) is not None:
             self._ear.threshold = detection.get("threshold", DEFAULT_LIMITS.threshold)
             by_judge_ms = (
                 LONGEST_PAUSE_MS[detection["eagerness"]] if self._judges and "eagerness" in detection else None
             )
             silence_ms = detection.get("silence_duration_ms", DEFAULT_LIMITS.silence_duration_ms)
             self._ear.activity.stop_ms = by_judge_ms or silence_ms
-        audio["turn_detection"] = detection
         if not self._has_track and audio["format"] != self.session["audio"]["input"]["format"]:
             self._ear.set_format(audio["format"]["type"])
         self.session = session

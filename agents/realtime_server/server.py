@@ -22,7 +22,7 @@ from realtime_tts_client import RealtimeTTSError, Session, connect
 from realtime_server.client_secrets import ClientSecrets
 from realtime_server.connection import Connection, Parts, new_id
 from realtime_server.events import Fields, Refusal, check_secret, parse
-from realtime_server.settings import check_settings, default_settings, merged
+from realtime_server.settings import default_settings, updated
 from realtime_server.webrtc import CallConnection
 
 logger = logging.getLogger("realtime_server")
@@ -149,8 +149,7 @@ class Server:
             fields = parse(await request.read() or "{}")
             expiry, session = check_secret(fields), fields.get("session") or {}
             defaults = default_settings(new_id("sess"), "", self._parts.instructions, self._parts.voice)
-            effective = merged(defaults, session)
-            check_settings(effective, "session")
+            effective = updated(defaults, session)
         except Refusal as refusal:
             return refused(refusal)
         value = self._secrets.issue(session, time.monotonic() + expiry.seconds, time.monotonic())

@@ -59,6 +59,20 @@ def merged(fields: Fields, update: Fields) -> Fields:
     return made
 
 
+def updated(session: Fields, update: Fields) -> Fields:
+    """Return a session's settings after an update. Raises Refusal: a value is not supported."""
+    made = merged(session, update)
+    check_settings(made, "session")
+    heard = made["audio"]["input"]
+    if (detection := heard["turn_detection"]) is not None:
+        given = {name: value for name, value in detection.items() if value is not None}
+        known = {**TURN_DETECTION[detection["type"]], "type": detection["type"]}
+        detection = {name: given.get(name, default) for name, default in known.items()}
+        check_limits(detection, "session.audio.input.turn_detection")
+        made["audio"] = {**made["audio"], "input": {**heard, "turn_detection": detection}}
+    return made
+
+
 def check_settings(settings: Fields, path: str) -> None:
     """Check a merged session. Raises Refusal: a value is not supported."""
     if settings["output_modalities"] not in (["audio"], ["text"]):

@@ -328,6 +328,19 @@ def test_updates_change_what_they_name() -> None:
     assert session.core._ear.activity.stop_ms == 200
 
 
+@pytest.mark.parametrize(
+    "detection", [{"type": "semantic_vad", "eagerness": None}, {"type": "server_vad", "threshold": None}]
+)
+def test_null_in_a_turn_detection_is_the_default(detection: dict[str, Any]) -> None:
+    session = Session(judges=True)
+    for update in (None, detection):
+        audio = {"input": {"turn_detection": update}}
+        session.receive("session.update", session={"type": "realtime", "audio": audio})
+    session.hear(6_000, 300)
+    assert "input_audio_buffer.speech_started" in [event["type"] for event in session.events]
+    assert None not in [session.core.session["audio"]["input"]["turn_detection"][name] for name in detection]
+
+
 def test_calls_without_their_output_are_not_told_to_the_model() -> None:
     def call(call_id: str) -> dict[str, Any]:
         return {"type": "function_call", "call_id": call_id, "name": "look", "arguments": "{}"}

@@ -31,6 +31,7 @@ from realtime_server.server import MAX_MESSAGE_BYTES
 
 SENTENCE = "The quick brown fox."
 LONG = " ".join([SENTENCE] * 16)
+SHORT_PAUSE = {"type": "server_vad", "silence_duration_ms": 5}
 MANUAL: dict[str, Any] = {"audio": {"input": {"turn_detection": None}}}
 
 
@@ -599,6 +600,7 @@ async def test_a_client_secret_opens_sessions_with_its_settings_until_it_expires
             (made.value, {}),  # which makes no further ones
             ("secret", {"session": {"type": "transcription"}}),
             ("secret", {"session": {**session, "output_modalities": ["text", "audio"]}}),
+            ("secret", {"session": {**session, "audio": {"input": {"turn_detection": SHORT_PAUSE}}}}),
             ("secret", {"expires_after": {"seconds": 9}}),
         ):
             with pytest.raises(APIStatusError) as refused:
