@@ -6,6 +6,7 @@ import secrets
 
 from realtime_server.events import Fields
 
+PREFIX = "ek_"
 MAX_SECRETS = 1_000  # the oldest is forgotten first
 
 
@@ -20,7 +21,7 @@ class ClientSecrets:
         self._issued = {value: issued for value, issued in self._issued.items() if issued[0] > now}
         if len(self._issued) >= MAX_SECRETS:
             del self._issued[next(iter(self._issued))]
-        value = f"ek_{secrets.token_urlsafe(24)}"
+        value = PREFIX + secrets.token_urlsafe(24)
         self._issued[value] = expires_at, session
         return value
 

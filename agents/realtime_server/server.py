@@ -19,7 +19,7 @@ from page_origins import CONTENT_POLICY, PageOrigins, origins_of
 from peer import MAX_OFFER_BYTES, check_size
 from realtime_tts_client import RealtimeTTSError, Session, connect
 
-from realtime_server.client_secrets import ClientSecrets
+from realtime_server.client_secrets import PREFIX, ClientSecrets
 from realtime_server.connection import Connection, Parts, new_id
 from realtime_server.events import Fields, Refusal, check_secret, parse
 from realtime_server.settings import default_settings, updated
@@ -226,11 +226,17 @@ class Server:
             self._num_calls -= 1
 
     def _check(self, request: web.Request) -> Fields:
-        """Check the key and the origin. Return the settings of a client secret. Raises Refusal: see `_check_key`."""
+        """Check the key and the origin. Return the settings of a client secret.
+
+        Raises Refusal: as `_check_key`, or the client secret is unknown or has expired.
+        """
         offered = _offered_key(request)
         session = self._secrets.session_of(offered, time.monotonic())
         if session is None:
             self._check_key(request, offered)
+            if self._key is None and offered.startswith(PREFIX):  # its session would lack the secret's settings
+                message = "the client secret is unknown or has expired"
+                raise Refusal("invalid_api_key", message, kind="authentication_error")
         return session or {}
 
     def _check_key(self, request: web.Request, offered: str) -> None:

@@ -612,6 +612,14 @@ async def test_a_client_secret_opens_sessions_with_its_settings_until_it_expires
         await api.close()
 
 
+async def test_without_a_key_an_unknown_client_secret_is_refused(fake_gateway: str) -> None:
+    async with serving(fake_gateway, "") as (url, server):
+        with pytest.raises(InvalidStatus, match="401"):
+            await connect(f"{url}/realtime", additional_headers={"Authorization": "Bearer ek_of_another_time"})
+        async with calling(url, server, key=server._secrets.issue({}, time.monotonic() + 60, time.monotonic())):
+            pass
+
+
 def test_client_secrets_are_bounded() -> None:
     issued = ClientSecrets()
     values = [issued.issue({"number": number}, 60.0, 0.0) for number in range(MAX_SECRETS + 1)]
