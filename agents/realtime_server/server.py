@@ -245,7 +245,7 @@ class Server:
             if (reason := self._origins.refusal(request.headers)) is not None:
                 raise Refusal("forbidden", reason, kind="authentication_error")
             return
-        if not hmac.compare_digest(offered.encode(), self._key.encode()):
+        if not hmac.compare_digest(offered.encode(errors="surrogateescape"), self._key.encode()):
             raise Refusal("invalid_api_key", "the API key is missing or wrong", kind="authentication_error")
 
 

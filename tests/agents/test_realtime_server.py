@@ -583,6 +583,14 @@ async def test_a_key_is_required_if_there_is_one(fake_gateway: str) -> None:
             assert socket.subprotocol == "realtime"
 
 
+async def test_a_key_that_is_not_utf8_is_wrong(fake_gateway: str) -> None:
+    async with serving(fake_gateway, "", key="secret") as (url, _):
+        reader, writer = await asyncio.open_connection(*url.split("/")[2].split(":"))
+        writer.write(b"GET /v1/realtime HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\r\n\r\n")
+        assert b" 401 " in await reader.readline()
+        writer.close()
+
+
 async def test_a_client_secret_opens_sessions_with_its_settings_until_it_expires(fake_gateway: str) -> None:
     async with serving(fake_gateway, "", key="secret") as (url, server):
         api = AsyncOpenAI(api_key="secret", base_url=url.replace("ws:", "http:"))
