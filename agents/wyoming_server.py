@@ -16,6 +16,8 @@ from typing import Any, cast
 
 import aiohttp
 from realtime_tts_client import AudioFormat, Context, RealtimeTTSError, Session, connect
+from realtime_tts_client.handshake import stream_url
+from realtime_tts_client.voices import voices_url
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.error import Error
 from wyoming.event import Event
@@ -48,7 +50,7 @@ class SpeechHandler(AsyncEventHandler):
     """One connection of a client.
 
     Args:
-        url, api_key: the realtime-tts server (`ws://…`) and its key, or None.
+        url, api_key: the realtime-tts server, in any form that `connect` takes, and its key, or None.
     """
 
     def __init__(self, reader: Any, writer: asyncio.StreamWriter, *, url: str, api_key: str | None) -> None:
@@ -149,7 +151,7 @@ class SpeechHandler(AsyncEventHandler):
 
     async def _describe(self) -> Info:
         headers = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
-        address = self._url.rstrip("/").replace("ws", "http", 1) + "/v1/voices"
+        address = voices_url(stream_url(self._url))
         async with aiohttp.ClientSession(raise_for_status=True) as http, http.get(address, headers=headers) as answer:
             listed = (await answer.json())["voices"]
         voices = [

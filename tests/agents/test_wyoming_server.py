@@ -115,8 +115,9 @@ async def test_speech_begins_before_the_text_has_ended(fake_gateway: str) -> Non
         await until(client, SynthesizeStopped)
 
 
-async def test_voices_are_described(fake_gateway: str) -> None:
-    async with connected(fake_gateway) as client:
+@pytest.mark.parametrize("form", ["ws://{}", "{}", "ws://{}/v1/stream"])
+async def test_voices_are_described(fake_gateway: str, form: str) -> None:
+    async with connected(form.format(fake_gateway.removeprefix("http://"))) as client:
         await client.write_event(Describe().event())
         [program] = Info.from_event((await until(client, Info))[-1]).tts
     assert program.supports_synthesize_streaming

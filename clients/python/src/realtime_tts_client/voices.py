@@ -66,7 +66,7 @@ def lend_voice(stream_url: str, api_key: str | None, voice: OwnVoice) -> str:
         f"--{boundary}\r\nContent-Disposition: form-data; {about}\r\n\r\n".encode() + content + b"\r\n"
         for about, content in parts
     )
-    request = urllib.request.Request(_address(stream_url), body + f"--{boundary}--\r\n".encode(), _headers(api_key))
+    request = urllib.request.Request(voices_url(stream_url), body + f"--{boundary}--\r\n".encode(), _headers(api_key))
     request.add_header("Content-Type", f"multipart/form-data; boundary={boundary}")
     made = Fields.parse(_ask(request).decode("utf-8", "replace"))
     for remark in made.objects("warnings") if "warnings" in made.as_map() else ():
@@ -76,12 +76,12 @@ def lend_voice(stream_url: str, api_key: str | None, voice: OwnVoice) -> str:
 
 def return_voice(stream_url: str, api_key: str | None, voice_id: str) -> None:
     """Delete a voice. Blocks; raises as `lend_voice`."""
-    address = f"{_address(stream_url)}/{quote(voice_id, safe='')}"
+    address = f"{voices_url(stream_url)}/{quote(voice_id, safe='')}"
     _ask(urllib.request.Request(address, headers=_headers(api_key), method="DELETE"))
 
 
-def _address(stream_url: str) -> str:
-    """Return the address `…/v1/voices` for `…/v1/stream`."""
+def voices_url(stream_url: str) -> str:
+    """Return the address `https://…/v1/voices` for `wss://…/v1/stream`."""
     parts = urlsplit(stream_url)
     path = parts.path.rsplit("/", 1)[0] + "/voices"
     return urlunsplit((parts.scheme.replace("ws", "http", 1), parts.netloc, path, "", ""))
