@@ -23,6 +23,9 @@ class CallBot(ABC):
         tts_url: address of the realtime-tts server.
         answer: returns the next answer for the history so far; read while it is spoken.
         max_calls: limit of concurrent calls.
+
+    Raises:
+        ValueError: the address or the key of the server is malformed.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class CallBot(ABC):
         self._tts_url, self._api_key, self._voice = tts_url, api_key, voice
         self._answer = answer
         self._max_calls = max_calls
+        connect(tts_url, api_key=api_key)  # checks both, before any call fails
 
     def _session(self, audio: AudioFormat) -> Session:
         return connect(self._tts_url, api_key=self._api_key, voice=self._voice, audio=audio)

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -172,7 +173,12 @@ def main() -> None:
     options.add_argument("--uri", default="tcp://127.0.0.1:10200", help="where Home Assistant connects")
     options.add_argument("--tts-url", default=os.environ.get("REALTIME_TTS_URL", "ws://localhost:8000"))
     chosen = options.parse_args()
-    make = functools.partial(SpeechHandler, url=chosen.tts_url, api_key=os.environ.get("REALTIME_TTS_API_KEY"))
+    api_key = os.environ.get("REALTIME_TTS_API_KEY")
+    try:
+        connect(chosen.tts_url, api_key=api_key)  # checks both, before any client's speech fails
+    except ValueError as error:
+        sys.exit(str(error))
+    make = functools.partial(SpeechHandler, url=chosen.tts_url, api_key=api_key)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     _logger.info("listening on %s, speech by %s", chosen.uri, chosen.tts_url)
     with contextlib.suppress(KeyboardInterrupt):

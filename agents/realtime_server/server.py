@@ -69,7 +69,7 @@ class Server:
         max_calls: limit of concurrent sessions.
 
     Raises:
-        ValueError: an allowed origin is malformed.
+        ValueError: an allowed origin, or the address or the key of the realtime-tts server, is malformed.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Server:
         allowed_origins: Iterable[str] = (),
         max_calls: int = 20,
     ) -> None:
+        connect(tts_url, api_key=tts_key)  # checks both, before any session fails
         self.connections: set[Connection] = set()
         self._tts_url, self._tts_key, self._parts, self._key = tts_url, tts_key, parts, key
         self._origins = PageOrigins([*allowed_origins, *origins_of(tts_url)])

@@ -348,6 +348,12 @@ def test_addresses_that_no_carrier_could_use_are_refused(options: dict[str, str]
         Bot("ws://127.0.0.1:9", **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("url", "key"), [("ftp://127.0.0.1", None), ("ws://127.0.0.1:9", "two words")])
+def test_a_malformed_address_or_key_of_the_speech_server_is_refused_at_the_start(url: str, key: str | None) -> None:
+    with pytest.raises(ValueError, match=r"ws://host:port|api_key"):
+        Bot(url, api_key=key)
+
+
 async def test_a_bot_without_a_public_address_gives_no_instructions(fake_gateway: str, name: str) -> None:
     async with (
         listening(Bot(fake_gateway).application()) as host,

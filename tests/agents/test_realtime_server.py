@@ -637,6 +637,12 @@ def test_client_secrets_are_bounded() -> None:
     assert len(issued._issued) == 1
 
 
+async def test_a_malformed_address_of_the_speech_server_is_refused_at_the_start() -> None:
+    with pytest.raises(ValueError, match="ws://host:port"):
+        async with serving("ws://127.0.0.1:99999", ""):
+            pass
+
+
 async def test_without_a_speech_server_a_session_is_refused() -> None:
     async with serving("ws://127.0.0.1:1", "") as (url, _):
         with pytest.raises(InvalidStatus) as refused:
