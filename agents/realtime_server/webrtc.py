@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 
 import av
 import numpy as np
@@ -23,6 +24,8 @@ from speech_track import SpeechTrack
 
 from realtime_server.connection import Connection, Parts
 from realtime_server.events import Fields
+
+logger = logging.getLogger("realtime_server")
 
 LEAD_MS = 60.0  # of the packets given to the track, which sends one each 20 ms
 MAX_BUFFERED_BYTES = 1 << 20  # for a client that sends and does not read
@@ -62,6 +65,7 @@ class CallConnection(Connection):
         """Run the session until the caller hangs up. Raises TimeoutError: no connection could be made."""
         await asyncio.wait_for(self._opened.wait(), CONNECT_S)
         reading = asyncio.get_running_loop().create_task(self._read(), name="reading")
+        reading.add_done_callback(self._on_task_end)
         try:
             await self._over.wait()
         finally:
@@ -92,6 +96,12 @@ class CallConnection(Connection):
         if self._peer.connectionState in ("failed", "closed"):
             self.end()
 
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        """End the call if one of its tasks has failed: it would process nothing more."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a call ended with a fault", exc_info=error)
+            self.end()
+
     def end(self) -> None:
         """Let `run` return."""
         self._opened.set()
@@ -106,6 +116,7 @@ class CallConnection(Connection):
 
     def _on_track(self, track: MediaStreamTrack) -> None:
         self._hearing = asyncio.get_running_loop().create_task(self._listen(track), name="hearing")
+        self._hearing.add_done_callback(self._on_task_end)
 
     def _put(self, message: str | bytes) -> None:
         try:

@@ -141,6 +141,15 @@ async def test_a_page_calls_with_a_client_secret(fake_gateway: str) -> None:
             assert (session["instructions"], session["output_modalities"]) == ("Be kind.", ["text"])
 
 
+async def test_a_fault_in_the_hearing_ends_the_call(fake_gateway: str, caplog: pytest.LogCaptureFixture) -> None:
+    def is_speech(window: object) -> bool:
+        raise RuntimeError("no detector")
+
+    async with serving(fake_gateway, "", silero=lambda: is_speech) as (url, server), calling(url, server):
+        await until(lambda: not server.connections)
+    assert "no detector" in caplog.text
+
+
 async def test_an_interruption_truncates_the_message(fake_gateway: str) -> None:
     async with serving(fake_gateway, f"say {SENTENCE}") as (url, server), calling(url, server) as caller:
         caller.ask(f"say {LONG}")
