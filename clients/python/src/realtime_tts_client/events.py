@@ -101,7 +101,7 @@ class ContextFailed:
 
 @dataclass(frozen=True)
 class Refused:
-    """The server refused one message; the context that it names continues.
+    """The server refused one message; an open context that it names continues. A refused opening is `ContextFailed`.
 
     `is_answer`: the message was the hold or release that waits for an answer. `span`: the text that was refused, which
     is no longer part of the context's text.
