@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 
 from realtime_server.events import Fields
@@ -14,7 +15,7 @@ class ClientSecrets:
     """Valid client secrets, each with the settings of the sessions that it opens. One opens any number of sessions."""
 
     def __init__(self) -> None:
-        self._issued: dict[str, tuple[float, Fields]] = {}  # expiry and settings, oldest first
+        self._issued: dict[str, tuple[float, str]] = {}  # expiry, and settings as JSON, which is smaller; oldest first
 
     def issue(self, session: Fields, expires_at: float, now: float) -> str:
         """Return a new secret. `expires_at` and `now` are seconds of one clock."""
@@ -22,10 +23,10 @@ class ClientSecrets:
         if len(self._issued) >= MAX_SECRETS:
             del self._issued[next(iter(self._issued))]
         value = PREFIX + secrets.token_urlsafe(24)
-        self._issued[value] = expires_at, session
+        self._issued[value] = expires_at, json.dumps(session)
         return value
 
     def session_of(self, value: str, now: float) -> Fields | None:
         """Return the settings of a secret; None if it is unknown or has expired."""
-        expires_at, session = self._issued.get(value, (now, {}))
-        return session if expires_at > now else None
+        expires_at, session = self._issued.get(value, (now, ""))
+        return json.loads(session) if expires_at > now else None
