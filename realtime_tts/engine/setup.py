@@ -128,8 +128,9 @@ def warm_up(engine: Engine) -> None:
     _warm_up_context(engine)
     # First runs are not representative of later ones.
     is_cpu, typical_work = engine.runner.device.type == "cpu", engine.config.typical_work
-    quickest_s = engine.quickest_step_s
-    engine.scheduler.cost = StepCost.on_cpu(quickest_s, typical_work) if is_cpu else StepCost(typical_work=typical_work)
+    engine.scheduler.cost = (
+        StepCost.on_cpu(engine.quickest_step_s, typical_work) if is_cpu else StepCost(typical_work=typical_work)
+    )
     size, largest = 1, min(engine.config.max_streams, 2 if is_cpu else 256)
     while size <= largest:
         for number in range(size):
