@@ -15,6 +15,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from realtime_tts.api.async_tts import AsyncTTS
 from realtime_tts.api.request import taking
+from realtime_tts.contract.watch import end_tasks
 from realtime_tts.errors import EngineClosed
 
 P = ParamSpec("P")
@@ -67,7 +68,7 @@ class TTS:
         self._tts = tts
         self._closed = False
         self._lock = threading.Lock()  # no call is given to the loop once it is being closed
-        self._iterated: set[AsyncGenerator[object, None]] = set()
+        self._iterated: dict[AsyncGenerator[object, None], asyncio.Task[object] | None] = {}  # and their last steps
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="realtime-tts", daemon=True)
         self._thread.start()
@@ -112,21 +113,31 @@ class TTS:
     generate_timed = _blocking(AsyncTTS.generate_timed)
 
     def _iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-        self._iterated.add(items)
+        self._iterated[items] = None
+
+        async def step() -> T:
+            self._iterated[items] = asyncio.current_task()
+            return await anext(items)
+
+        async def end() -> None:
+            if (last := self._iterated[items]) is not None:
+                await end_tasks(last)  # a signal's handler may have raised during it
+            await items.aclose()
+            del self._iterated[items]
+
         try:
             while True:
                 try:
-                    item = self._wait(items.__anext__)
+                    item = self._wait(step)
                 except StopAsyncIteration:
                     return
                 yield item
         finally:
             if self._is_own_thread:
-                self._iterated.discard(items)  # then asyncio closes it
+                del self._iterated[items]  # then asyncio closes it
             else:
                 with contextlib.suppress(EngineClosed):
-                    self._wait(items.aclose)
-                    self._iterated.discard(items)
+                    self._wait(end)
 
     def close(self) -> None:
         """End the workers; generations running in other threads end with EngineClosed. Idempotent."""
@@ -181,11 +192,11 @@ class TTS:
             future = asyncio.run_coroutine_threadsafe(_run(start), self._loop)
         try:
             return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
         except concurrent.futures.CancelledError:
             raise EngineClosed("this TTS was closed") from None
+        except BaseException:  # of the call, which has ended; or a signal's: Ctrl-C, the program's own handler
+            future.cancel()
+            raise
 
 
 async def _run(start: Callable[[], Awaitable[T]]) -> T:

@@ -8,6 +8,7 @@ import gc
 import inspect
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -422,6 +423,32 @@ def test_blocking_use_breaking_out_and_threads() -> None:
     tts.close()
     with pytest.raises(CheckpointError):
         TTS(workers=fake(fail_start=True))
+
+
+class Interrupted(Exception):
+    """Raised by a handler of a signal, as KeyboardInterrupt is."""
+
+
+def test_what_a_signal_raises_reaches_the_caller_and_ends_the_speech() -> None:
+    def raise_interrupted(*_: object) -> None:
+        raise Interrupted
+
+    def text() -> Iterator[str]:
+        yield "This goes on. "
+        os.kill(os.getpid(), signal.SIGUSR1)  # handled in the main thread, which waits for a chunk
+        yield "command stall"
+
+    before = signal.signal(signal.SIGUSR1, raise_interrupted)
+    try:
+        with TTS(workers=fake()) as tts:
+            with pytest.raises(Interrupted):
+                for _ in tts.generate(text()):
+                    pass
+            assert tts._tts._client.num_requests == 0
+            assert not tts._iterated
+            assert list(tts.generate("Hello there."))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 @contextlib.contextmanager
