@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 import inspect
 import threading
@@ -191,13 +192,24 @@ class TTS:
                 raise EngineClosed("this TTS was closed")
             future = asyncio.run_coroutine_threadsafe(_run(start), self._loop)
         try:
-            return future.result()
+            outcome = future.result()
         except concurrent.futures.CancelledError:
             raise EngineClosed("this TTS was closed") from None
         except BaseException:  # of the call, which has ended; or a signal's: Ctrl-C, the program's own handler
             future.cancel()
             raise
+        if isinstance(outcome, _Exit):
+            raise outcome.error
+        return outcome
 
 
-async def _run(start: Callable[[], Awaitable[T]]) -> T:
-    return await start()
+@dataclasses.dataclass(frozen=True)
+class _Exit:
+    error: BaseException
+
+
+async def _run(start: Callable[[], Awaitable[T]]) -> T | _Exit:
+    try:
+        return await start()
+    except (KeyboardInterrupt, SystemExit) as error:  # raised in a task, it would end the event loop
+        return _Exit(error)

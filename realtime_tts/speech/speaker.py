@@ -108,7 +108,7 @@ class Speaker:
         self._ended = self._closed = self._has_draft = False
         self._num_remembered = 0  # patches from memory: of the draft or of an opening
         self._num_mended = 0
-        self._end_error: Exception | None = None
+        self._end_error: BaseException | None = None
 
     # ---- in ------------------------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Speaker:
         memory."""
         await self._has_room.wait()
 
-    def end(self, error: Exception | None = None) -> None:
+    def end(self, error: BaseException | None = None) -> None:
         """No segment follows; the iteration ends, or raises `error`, after those that were added."""
         self._ended, self._end_error = True, error
         self._changed.set()
@@ -206,7 +206,7 @@ class Speaker:
 
         Raises:
             RealtimeTTSError: what a segment failed with, or why the next one could not be submitted.
-            Exception: the error passed to `end`.
+            BaseException: the error passed to `end`.
         """
         while (current := await self._next()) is not None:
             if self._segment_is_over:

@@ -48,7 +48,7 @@ class TextSource:
             self._pieces = _threaded(text)
         else:
             raise _no_text(text)
-        self._pending: asyncio.Future[str | None] | None = None
+        self._pending: asyncio.Future[str | _Ended | None] | None = None
 
     async def has_next(self, wait_s: float | None) -> bool:
         """Wait until `take` can be called. Return False if that takes longer than `wait_s` seconds."""
@@ -62,20 +62,27 @@ class TextSource:
 
         Raises:
             TypeError: a piece is neither str nor None. RuntimeError: the iterable was cancelled.
-            Exception: the exception of the iterable.
+            BaseException: the exception of the iterable, SystemExit included.
         """
         assert self._pending is not None
         pending, self._pending = self._pending, None
         if pending.cancelled():
             raise RuntimeError("the iteration of the text was cancelled")
-        return pending.result()
+        piece = pending.result()
+        if isinstance(piece, _Ended):
+            assert piece.error is not None
+            raise piece.error
+        return piece
 
-    async def _advance(self) -> str | None:
-        async for piece in self._pieces:
-            if piece is not None and not isinstance(piece, str):
-                raise _no_text(piece)
-            if piece:
-                return piece
+    async def _advance(self) -> str | _Ended | None:
+        try:
+            async for piece in self._pieces:
+                if piece is not None and not isinstance(piece, str):
+                    raise _no_text(piece)
+                if piece:
+                    return piece
+        except (KeyboardInterrupt, SystemExit) as error:  # raised in this task, it would end the event loop
+            return _Ended(error)
         return None
 
     async def close(self) -> None:
@@ -144,7 +151,7 @@ async def speak_text(
                     await asyncio.sleep(0)  # a stretch takes a millisecond
                 await asyncio.sleep(0)  # most pieces of a text complete no segment
         speaker.end()
-    except Exception as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
         speaker.end(error)
     finally:
         begun.set()

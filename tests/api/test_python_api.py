@@ -451,6 +451,24 @@ def test_what_a_signal_raises_reaches_the_caller_and_ends_the_speech() -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
+def exiting() -> Iterator[str]:
+    yield "Hello there. "
+    sys.exit("no LLM")
+
+
+async def exiting_later() -> AsyncIterator[str]:
+    yield "Hello there. "
+    sys.exit("no LLM")
+
+
+@pytest.mark.parametrize("make_text", [exiting, exiting_later])
+def test_an_exit_in_the_text_reaches_the_caller(make_text: Any) -> None:
+    with TTS(workers=fake()) as tts:
+        with pytest.raises(SystemExit, match="no LLM"):
+            list(tts.generate(make_text()))
+        assert list(tts.generate("Hello there."))
+
+
 @contextlib.contextmanager
 def collecting_in(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """Have the garbage collector run in the loop's thread alone, after the block."""
