@@ -17,7 +17,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from realtime_tts.api.async_tts import AsyncTTS
 from realtime_tts.api.request import taking
 from realtime_tts.contract.watch import end_tasks
-from realtime_tts.errors import EngineClosed
+from realtime_tts.errors import EngineClosed, InvalidRequest
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -186,7 +186,10 @@ class TTS:
 
         Raises:
             EngineClosed: closed before or during the call.
+            InvalidRequest: called in the thread that runs the model, which would wait for itself.
         """
+        if self._is_own_thread:
+            raise InvalidRequest("a TTS cannot be called from its own `on_skipped` or asynchronous text")
         with self._lock:
             if self._closed:
                 raise EngineClosed("this TTS was closed")

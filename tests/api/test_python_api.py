@@ -469,6 +469,17 @@ def test_an_exit_in_the_text_reaches_the_caller(make_text: Any) -> None:
         assert list(tts.generate("Hello there."))
 
 
+def test_a_call_in_the_thread_that_runs_the_model_is_refused() -> None:
+    with TTS(workers=fake()) as tts:
+
+        def on_skipped(places: object) -> None:
+            tts.remove_voice("x")
+
+        with pytest.raises(InvalidRequest, match="on_skipped"):
+            list(tts.generate("Hello \u4f60 there.", on_skipped=on_skipped))
+        assert list(tts.generate("Hello there."))
+
+
 @contextlib.contextmanager
 def collecting_in(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """Have the garbage collector run in the loop's thread alone, after the block."""
