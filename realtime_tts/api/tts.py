@@ -145,8 +145,10 @@ class TTS:
         if self._is_own_thread:
             threading.Thread(target=self.close, name="realtime-tts close").start()
             return
+        if not self._thread.is_alive():  # closed, or in a process that was forked after the start
+            return
         with self._lock:
-            if self._closed or not self._thread.is_alive():  # it is not in a process forked from the program's
+            if self._closed:
                 return
             self._closed = True
         asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result()
@@ -185,11 +187,13 @@ class TTS:
         """Run a coroutine on the loop and wait for its result.
 
         Raises:
-            EngineClosed: closed before or during the call.
+            EngineClosed: closed before or during the call, or started in another process.
             InvalidRequest: called in the thread that runs the model, which would wait for itself.
         """
         if self._is_own_thread:
             raise InvalidRequest("a TTS cannot be called from its own `on_skipped` or asynchronous text")
+        if not self._closed and not self._thread.is_alive():
+            raise EngineClosed("this TTS was started before the fork of this process; start one in each process")
         with self._lock:
             if self._closed:
                 raise EngineClosed("this TTS was closed")

@@ -533,18 +533,44 @@ async def test_the_first_text_finds_its_rules_compiled(monkeypatch: pytest.Monke
         assert compiled == ["rules"]
 
 
-def test_a_program_that_fails_without_closing_ends() -> None:
-    """Its generator may be unfinished, and its threads are gone when objects are destroyed."""
+def run_program(*lines: str) -> subprocess.CompletedProcess[str]:
+    """Run lines after those that make `tts`."""
     code = (
-        "from fake_worker import fake_worker_command\n"
-        "from realtime_tts import TTS\n"
-        "from realtime_tts.workers.supervisor import WorkerSpec\n"
-        "tts = TTS(workers=[WorkerSpec(command=fake_worker_command())])\n"
-        "chunks = tts.generate('hello')\n"
-        "next(chunks)\n"
-        "raise RuntimeError('of the program')\n"
+        "import os",
+        "from fake_worker import fake_worker_command",
+        "from realtime_tts import TTS",
+        "from realtime_tts.errors import EngineClosed",
+        "from realtime_tts.workers.supervisor import WorkerSpec",
+        "tts = TTS(workers=[WorkerSpec(command=fake_worker_command())])",
+        *lines,
     )
     support = str(Path(__file__).parents[1] / "support")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([support, *sys.path])}
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, env=environment)
+    command = [sys.executable, "-c", "\n".join(code)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+
+
+def test_a_program_that_fails_without_closing_ends() -> None:
+    """Its generator may be unfinished, and its threads are gone when objects are destroyed."""
+    ended = run_program("chunks = tts.generate('hello')", "next(chunks)", "raise RuntimeError('of the program')")
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, "RuntimeError: of the program")
+
+
+def test_use_in_a_process_that_was_forked_after_the_start_is_refused() -> None:
+    ended = run_program(
+        "chunks = tts.generate('command never')",
+        "next(chunks)",
+        "if not (pid := os.fork()):",
+        "    for use in (lambda: next(chunks), lambda: next(tts.generate('hello')), lambda: tts.remove_voice('x')):",
+        "        try:",
+        "            use()",
+        "        except EngineClosed as error:",
+        "            print(error.message, flush=True)",
+        "    tts.close()",
+        "    os._exit(0)",
+        "os.waitpid(pid, 0)",
+        "print(len(list(tts.generate('hello'))))",
+    )
+    assert ended.stdout.splitlines() == [
+        "this TTS was started before the fork of this process; start one in each process"
+    ] * 3 + ["2"]
