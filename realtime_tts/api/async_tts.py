@@ -84,12 +84,13 @@ class AsyncTTS:
 
         Raises:
             CheckpointError, ConfigError, EngineStartError: it cannot be loaded, or an adapter cannot.
-            EngineClosed: it was closed before.
+            EngineClosed: closed before or during the call.
         """
         self._check_open()
         try:
-            await asyncio.gather(self._client.start(), asyncio.to_thread(load_reader))
-            await self._adapters.load_all({name: str(path) for name, path in self._adapters_wanted.items()})
+            with self._while_open():
+                await asyncio.gather(self._client.start(), asyncio.to_thread(load_reader))
+                await self._adapters.load_all({name: str(path) for name, path in self._adapters_wanted.items()})
         except BaseException:  # `async with` does not exit what it could not enter
             await self.close()
             raise

@@ -84,11 +84,12 @@ class EngineClient:
         """Return when a worker is ready. For the start of a server: later the wait may have no end.
 
         Raises:
-            EngineStartError, CheckpointError: no worker could be started.
+            EngineStartError, CheckpointError: no worker could be started. Draining: closed meanwhile.
         """
-        await until(lambda: self._is_any_ready or self._start_error is not None)
-        if self._start_error is not None and not self._is_any_ready:
-            raise self._start_error
+        await until(lambda: self._is_any_ready or self._start_error is not None or self._is_closing)
+        if self._is_any_ready:
+            return
+        raise self._start_error or Draining("the engine is shutting down")
 
     @property
     def _is_any_ready(self) -> bool:

@@ -304,6 +304,19 @@ async def test_after_close_everything_says_so() -> None:
             use()
 
 
+async def test_closing_ends_a_start(tmp_path: Path) -> None:
+    tts = AsyncTTS(workers=fake(ready_gate=str(tmp_path / "gate")))
+    starting = asyncio.create_task(tts.start())
+    assert isinstance(tts._client.keeper, WorkerPool)
+    (supervisor,) = tts._client.keeper.supervisors
+    while supervisor.pid is None:
+        await asyncio.sleep(0.01)
+    await tts.close()
+    with pytest.raises(EngineClosed):
+        await asyncio.wait_for(starting, 20)
+    assert supervisor.pid is None
+
+
 async def endless_pause() -> AsyncIterator[str]:
     await asyncio.Event().wait()
     yield ""
