@@ -41,6 +41,8 @@ _STALL_FLUSH_S = 1.0
 class AsyncTTS:
     """A loaded model. ``async with AsyncTTS() as tts: async for chunk in tts.generate("Hello"): …``
 
+    For the event loop in which it was started.
+
     Args:
         model: a checkpoint directory, a hub id such as ``openbmb/VoxCPM2``, or ``starter-voice``, which is included.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` …, or several of them, each with a worker of its own.
@@ -77,16 +79,21 @@ class AsyncTTS:
         self._language = language
         self._lexicons = Lexicons(lexicon or "")
         self._speakers: set[Speaker] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None  # in which it was started
         self._closed = False
 
     async def start(self) -> None:
         """Load the model; returns when it is warm. Called by ``async with``.
 
         Raises:
-            CheckpointError, ConfigError, EngineStartError: it cannot be loaded, or an adapter cannot.
+            CheckpointError, ConfigError, EngineStartError: it cannot be loaded, or an adapter cannot; or it was started
+                before.
             EngineClosed: closed before or during the call.
         """
         self._check_open()
+        if self._loop is not None:
+            raise EngineStartError("the model was loaded before: `async with` calls start()")
+        self._loop = asyncio.get_running_loop()
         try:
             with self._while_open():
                 await asyncio.gather(self._client.start(), asyncio.to_thread(load_reader))
@@ -96,7 +103,15 @@ class AsyncTTS:
             raise
 
     async def close(self) -> None:
-        """End the workers; running generations end with EngineClosed, as do later calls. Idempotent."""
+        """End the workers; running generations end with EngineClosed, as do later calls. Idempotent.
+
+        Raises:
+            EngineStartError: it runs in another event loop.
+        """
+        if self._loop is not None and self._loop.is_closed():  # which has ended the workers
+            self._closed = True
+            return
+        self._check_loop()
         self._closed = True
         for speaker in self._speakers:
             speaker.close()
@@ -141,11 +156,16 @@ class AsyncTTS:
         if self._closed:
             raise EngineClosed("this TTS was closed")
 
+    def _check_loop(self) -> None:
+        if self._loop not in (None, asyncio.get_running_loop()):
+            raise EngineStartError("the model was loaded in another event loop; use one AsyncTTS in each, or TTS")
+
     @contextlib.contextmanager
     def _while_open(self) -> Iterator[None]:
         """Raise EngineClosed in place of the errors that a `close` causes in the block: speech cut off, a worker
-        gone."""
+        gone. Raises EngineStartError in another event loop than that of `start`, whose futures would never wake it."""
         self._check_open()
+        self._check_loop()
         try:
             yield
         except (EngineLost, Draining):

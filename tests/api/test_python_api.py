@@ -317,6 +317,32 @@ async def test_closing_ends_a_start(tmp_path: Path) -> None:
     assert supervisor.pid is None
 
 
+async def test_a_second_start_is_refused(tts: AsyncTTS) -> None:
+    with pytest.raises(EngineStartError, match="loaded before"):
+        await tts.start()
+    assert (await speak(tts, "Hello.")).size
+
+
+async def test_another_event_loop_is_refused(tts: AsyncTTS) -> None:
+    def run() -> None:
+        for use in (speak(tts, "Hello."), tts.add_voice("x"), tts.close()):
+            with pytest.raises(EngineStartError, match="another event loop"):
+                asyncio.run(asyncio.wait_for(use, 20))
+
+    await asyncio.to_thread(run)
+    assert (await speak(tts, "Hello.")).size
+
+
+def test_after_the_end_of_its_event_loop_one_can_only_be_closed() -> None:
+    tts = AsyncTTS(workers=fake())
+    asyncio.run(tts.start())
+    with pytest.raises(EngineStartError, match="another event loop"):
+        asyncio.run(asyncio.wait_for(speak(tts, "Hello."), 20))
+    asyncio.run(tts.close())
+    with pytest.raises(EngineClosed):
+        asyncio.run(speak(tts, "Hello."))
+
+
 async def endless_pause() -> AsyncIterator[str]:
     await asyncio.Event().wait()
     yield ""
