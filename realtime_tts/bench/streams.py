@@ -117,11 +117,9 @@ class Bar:
 
     def holds(self, streams: Sequence[Heard]) -> bool:
         """Return True if the streams meet the bar. Streams without audio do not meet it, nor do no streams at all.
-        Streams that were given up count as stalled."""
+        Streams that failed, were cut off or given up count as stalled."""
         num_late = sum(1000 * stream.first_s > self.first_audio_ms for stream in streams)
-        num_stalled = sum(
-            stream.error == GAVE_UP or bool(stream.stalls_s(self.pre_buffer_ms / 1000)) for stream in streams
-        )
+        num_stalled = sum(bool(stream.error or stream.stalls_s(self.pre_buffer_ms / 1000)) for stream in streams)
         allowed_late, allowed_stalled = (share * len(streams) + 1e-9 for share in (0.05, 1 - self.stall_free))
         return bool(streams) and num_late <= allowed_late and num_stalled <= allowed_stalled
 

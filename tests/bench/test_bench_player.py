@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from realtime_tts.bench.arrivals import OpenLoad
 from realtime_tts.bench.load_result import load_result
+from realtime_tts.bench.native_stream import CUT_OFF
 from realtime_tts.bench.streams import GAVE_UP, Bar, Heard, gaps, mean_and_peak
 from realtime_tts.bench.usage import Usage
 
@@ -97,7 +98,9 @@ def test_the_bar_allows_a_twentieth_late_and_a_thousandth_stalled() -> None:
     assert not bar.holds([good] * 998 + [stalls])
     assert not bar.holds([good] * 900 + [stream(0.05, num_chunks=0)])
     assert not bar.holds([])
-    assert not bar.holds([good] * 999 + [stream(0.05, error=GAVE_UP)] * 2)
+    for error in (GAVE_UP, CUT_OFF, "engine_lost", "connection_lost"):  # after audio without a stall
+        assert bar.holds([good] * 999 + [stream(0.05, error=error)])
+        assert not bar.holds([good] * 999 + [stream(0.05, error=error)] * 2)
     assert Bar(pre_buffer_ms=200).holds([stalls])
 
 
