@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import platform
 import signal
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
+from websockets.asyncio.client import ClientConnection
 
 from realtime_tts.bench.native_stream import open_stream, speak
 from realtime_tts.bench.report import write_json
@@ -49,14 +51,19 @@ async def single_stream(url: str) -> list[Heard]:
 
 
 async def parallel_streams(url: str, num_streams: int) -> list[Heard]:
-    """Long texts, started 300 ms apart, each on a connection of its own."""
+    """Long texts, started 300 ms apart, each on a connection of its own.
 
-    async def one(index: int) -> Heard:
+    All connections are opened first: a server whose streams are all in use refuses new sessions, and it has few streams
+    on a busy machine.
+    """
+
+    async def one(index: int, socket: ClientConnection) -> Heard:
         await asyncio.sleep(0.3 * index)
-        async with await open_stream(url) as socket:
-            return await speak(socket, f"many-{index}", LONG_TEXT)
+        return await speak(socket, f"many-{index}", LONG_TEXT)
 
-    return list(await asyncio.gather(*(one(i) for i in range(num_streams))))
+    async with contextlib.AsyncExitStack() as stack:
+        sockets = [await stack.enter_async_context(await open_stream(url)) for _ in range(num_streams)]
+        return list(await asyncio.gather(*(one(index, socket) for index, socket in enumerate(sockets))))
 
 
 async def barge_ins(url: str, count: int) -> list[dict[str, float]]:
@@ -114,7 +121,7 @@ def measure(num_parallel: int) -> dict[str, Any]:
     """All scenarios; every figure in ms or s as named."""
     report: dict[str, Any] = {"machine": f"{platform.machine()}, {os.cpu_count()} cores", **import_cost()}
     report["engine"] = engine_rtf()
-    with running_server("--max-late-ms=0") as server:  # refuses nothing, however busy the machine
+    with running_server("--max-late-ms=0") as server:  # no refusals for lateness, however busy the machine
         report["start_to_ready_s"] = server.ready_s
         report["idle_memory_mib"] = memory_mib(server)
         firsts = sorted(1000 * s.first_s for s in asyncio.run(single_stream(server.stream_url)))
@@ -126,6 +133,7 @@ def measure(num_parallel: int) -> dict[str, Any]:
                 f"stalled_at_{int(buffer * 1000)}_ms": sum(bool(s.stalls_s(buffer)) for s in spoken)
                 for buffer in (0.0, 0.1, 0.2)
             } | {
+                "failed": sum(bool(s.error) for s in spoken),
                 "longest_stall_ms": max(max(s.stalls_s(0.0), default=0.0) for s in spoken) * 1000,
                 "first_packet_ms_max": max(1000 * s.first_s for s in spoken),
             }
@@ -147,7 +155,8 @@ def print_report(report: dict[str, Any]) -> None:
     ]
     for count, row in report["parallel"].items():
         stalled = ", ".join(f"{row[f'stalled_at_{b}_ms']} with {b} ms" for b in (0, 100, 200))
-        rows.append((f"{count} streams, stalled", f"{stalled} of pre-buffer; longest {row['longest_stall_ms']:.0f} ms"))
+        longest = f"longest {row['longest_stall_ms']:.0f} ms"
+        rows.append((f"{count} streams, stalled", f"{stalled} of pre-buffer; {longest}; {row['failed']} failed"))
     last = max(r["last_packet_ms"] for r in report["barge_in"])
     rows.append(("cancel → last packet", f"max {last:.1f} ms = {last / FRAME_MS:.2f} frames"))
     rows.append(("cancel → acknowledged", f"max {max(r['acknowledged_ms'] for r in report['barge_in']):.1f} ms"))
