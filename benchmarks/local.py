@@ -79,7 +79,7 @@ async def barge_ins(url: str, count: int) -> list[dict[str, float]]:
 
 
 async def crash(url: str, server: RunningServer) -> dict[str, float]:
-    """Kill the workers in mid-speech: until the client is told, ms, and until the server is ready again, s."""
+    """Kill the workers in mid-speech: until the client is informed, ms, and until the server is ready again, s."""
     async with await open_stream(url) as socket:
         speaking = asyncio.create_task(speak(socket, "crash", LONG_TEXT))
         await asyncio.sleep(1.0)
@@ -159,10 +159,13 @@ def print_report(report: dict[str, Any]) -> None:
         rows.append((f"{count} streams, stalled", f"{stalled} of pre-buffer; {longest}; {row['failed']} failed"))
     last = max(r["last_packet_ms"] for r in report["barge_in"])
     rows.append(("cancel → last packet", f"max {last:.1f} ms = {last / FRAME_MS:.2f} frames"))
-    rows.append(("cancel → acknowledged", f"max {max(r['acknowledged_ms'] for r in report['barge_in']):.1f} ms"))
+    rows.append(("cancel → acknowledgement", f"max {max(r['acknowledged_ms'] for r in report['barge_in']):.1f} ms"))
     crash = report["crash"]
     rows.append(
-        ("worker killed → client told", f"{crash['told_ms']:.0f} ms; ready again after {crash['ready_again_s']:.1f} s")
+        (
+            "worker killed → client informed",
+            f"{crash['told_ms']:.0f} ms; ready again after {crash['ready_again_s']:.1f} s",
+        )
     )
     width = max(len(name) for name, _ in rows)
     print("\n".join(f"{name:<{width}}  {value}" for name, value in rows))

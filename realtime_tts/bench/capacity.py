@@ -13,8 +13,8 @@ from realtime_tts.bench.search import highest_load
 from realtime_tts.bench.server_load import ServerLoad
 from realtime_tts.bench.streams import Bar
 
-_FEWEST = 5  # streams in a window on average, which lasts longer if need be: of none nothing can be said
-_LOWEST = 0.5  # streams at once: what cannot hold these holds nothing
+_FEWEST = 5  # streams in a window on average; it lasts longer if necessary
+_LOWEST = 0.5  # streams at once; a server that cannot hold these holds nothing
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def measure_capacity(
     """Find the highest load that holds.
 
     Args:
-        progress: told what is tried, before each trial.
+        progress: called before each trial with its description.
     """
     trials: list[Trial] = []
 

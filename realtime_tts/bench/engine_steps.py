@@ -92,7 +92,7 @@ class StepRow:
 class SteadyStreams:
     """Engine with a given number of streams in mid-speech.
 
-    `stages`: is told of the engine's stages; None: it runs as it does in a worker.
+    stages: clock for the engine's stages; None: it runs as it does in a worker.
     """
 
     def __init__(self, subject: Subject, plan: StepMeasurement, stages: StageStamps | None = None) -> None:
@@ -161,7 +161,7 @@ def measure_steps(
     """Measure one row per batch, and in a run of its own the split into stages.
 
     Args:
-        progress: told what comes before each part of the work.
+        progress: called before each part of the work with its description.
 
     Raises:
         EngineError: the engine failed, or has no room for so many streams.

@@ -75,7 +75,7 @@ async def speak(
         token_gap_s: between two tokens, as an LLM writes them; 0: the whole text at once.
         cancel_after_s: barge in so long after the first packet; 0: at that packet.
         into: fill this one, which can be looked at meanwhile.
-        note_late: told of each token how late it was sent, seconds.
+        note_late: called for each token with its delay, seconds.
         fields: further ones of the text's messages, such as `params`.
 
     Raises:

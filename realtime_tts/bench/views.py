@@ -44,7 +44,7 @@ def engine_table(rows: Sequence[StepRow]) -> str:
 
 
 def capacity_table(result: Capacity) -> str:
-    """Return the times of one caller alone, every trial, the utilisation in the best trial, and the limit."""
+    """Return the times of one stream alone, every trial, the utilisation in the best trial, and the limit."""
     header = ["offered", "a second", "listening", "streams", "first audio p50 ms", "p95", "p99"]
     header += ["stalled with 0 ms", "100", "200", "longest ms", "held"]
     lines = [
@@ -59,7 +59,7 @@ def capacity_table(result: Capacity) -> str:
         for trial in sorted(result.trials, key=lambda trial: (trial.offered, trial.seed))
     ]
     firsts = [" / ".join(_percentiles(Spread.of(times_ms))) for times_ms in result.alone_ms]
-    outcome = [f"One caller, first packet p50 / p95 / p99 ms: {', '.join(firsts)}"]
+    outcome = [f"One stream alone, first packet p50 / p95 / p99 ms: {', '.join(firsts)}"]
     held, failed, turn = map(figure, (result.streams, result.failed, result.turn_s))
     if best := result.best:
         shares = best.usage.shares().items()
@@ -90,7 +90,7 @@ def load_table(result: LoadResult) -> str:
         )
     if number := result.barge_in_last_ms.count:
         last_ms, told_ms = figure(result.barge_in_last_ms.p95), figure(result.barge_in_told_ms.p95)
-        rows[f"{number} barge-ins, p95 ms"] = f"last packet after {last_ms}, told after {told_ms}"
+        rows[f"{number} barge-ins, p95 ms"] = f"last packet after {last_ms}, acknowledged after {told_ms}"
     rows["speech"] = f"{figure(result.speech_per_s)} s a second"
     if result.gateway_ms_per_speech_s is not None:
         cores = f"{figure(result.usage.gateway_cores)} cores, the busiest loop {percent(result.usage.event_loop)}"

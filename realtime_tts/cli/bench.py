@@ -129,7 +129,7 @@ def _bench(view: Callable[[Any], str], *options: Option) -> Callable[[Callable[.
 
 @command.command("checkpoint")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
-@_option("--shape", None, "voxcpm2", "voxcpm2, voxcpm1.5, voxcpm-0.5b or tiny.")
+@_option("--shape", None, "voxcpm2", "voxcpm2, voxcpm1.5, voxcpm-0.5b, tiny or hollow.")
 @_option("--dtype", None, None, "Type of the language and flow weights; by default bfloat16 as published.")
 @_option("--device", None, "auto", "Device on which the weights are drawn.")
 @_option("--seed", None, 0)
@@ -171,7 +171,7 @@ def adapter(directory: Path, model: str, rank: int, seed: int) -> None:
     _option("--runs", _COUNT, 3),
     *_MODEL,
     _option("--dtype", None, None, "float32, bfloat16 or float16; by default the worker's choice."),
-    _option("--fp8", click.Choice(("off", "flow")), "off", "As `serve`'s."),
+    _option("--fp8", click.Choice(("off", "flow")), "off", "Same as `serve`'s."),
 )
 def engine(**options: Any) -> _Measured:
     """Measure the duration of an engine step and of its stages, by the number of streams."""
@@ -238,7 +238,7 @@ def server(
         target = Target(address, pids, clients or default_clients(), words, start, api_key)
         subject, driver = describe_server(target), ServerLoad(target)
         with _progress() as bar:
-            bar.set_description_str("one caller")
+            bar.set_description_str("one stream alone")
             driver.measure_turn()
             alone_ms = [driver.alone() for _ in range(plan.runs)]
             result = measure_capacity(driver, plan, bar.set_description_str)
