@@ -35,7 +35,7 @@ def _blocking(
     # The signature shows the parameters but no return type, which would be an async generator.
     signature = inspect.signature(method).replace(return_annotation=inspect.Signature.empty)
     call.__signature__ = signature  # type: ignore[attr-defined]
-    call.__doc__ = f"As `{method.__qualname__}`."
+    call.__doc__ = f"Same as `{method.__qualname__}`."
     call.__module__, call.__qualname__ = __name__, f"TTS.{method.__name__}"
     return call
 
