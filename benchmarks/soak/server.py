@@ -74,7 +74,7 @@ def main() -> None:
         flags = [str(part) for option in options["worker"].items() for part in option]
         engine = EngineClient([WorkerSpec(command=(sys.executable, str(_FAKE_WORKER), *flags))])
     else:
-        engine = EngineClient(WorkerPool(worker_specs(settings.engine)))
+        engine = EngineClient(WorkerPool(worker_specs(settings.engine, settings.server)))
     kept: list[asyncio.Task[None]] = []  # the loop holds tasks weakly
 
     def on_ready(server: GatewayServer, url: str) -> None:

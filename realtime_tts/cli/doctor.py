@@ -213,7 +213,7 @@ async def measured(engine: EngineConfig) -> dict[str, str]:
             f"{engine.model} is downloaded first unless the hub's cache has it (not with --no-measure)", err=True
         )
     begun = time.monotonic()
-    async with AsyncTTS(workers=worker_specs(engine, quiet=True)) as tts:
+    async with AsyncTTS(workers=worker_specs(engine)) as tts:
         load_s = time.monotonic() - begun
         for _ in range(2):
             begun, first_s, num_samples = time.monotonic(), 0.0, 0

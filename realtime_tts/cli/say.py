@@ -163,7 +163,7 @@ async def _local(request: SayRequest, engine: EngineConfig, progress: Progress) 
     if adapters:
         params["adapter"] = "adapter"
     engine = replace(engine, adapters=tuple(adapters.items()), max_adapter_rank=128, adapter_mlp=True)
-    workers = worker_specs(engine, quiet=True)[:1]
+    workers = worker_specs(engine)[:1]
     async with AsyncTTS(workers=workers, lexicon=request.lexicon, adapters=adapters) as tts:
         progress.loaded()
         chunks = tts.generate(

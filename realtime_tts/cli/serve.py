@@ -61,7 +61,7 @@ def command(config_path: Path | None, **flags: object) -> None:
     about_gateways = {"Gateways": f"{count.number} process{'es' * (count.number > 1)}: {count.reason}"}
 
     async def run() -> None:
-        workers = WorkerPool(worker_specs(settings.engine), settings.server.timeouts.unload_after_s)
+        workers = WorkerPool(worker_specs(settings.engine, settings.server), settings.server.timeouts.unload_after_s)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, workers.replace_all)
         if count.number > 1:
             server = dataclasses.replace(settings.server, gateways=count.number)

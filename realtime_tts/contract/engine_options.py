@@ -37,7 +37,8 @@ class EngineOptions:
         CPU. Other formats are for comparisons.
     num_blocks: KV cache, blocks of 16 positions. `max_streams` bounds memory in an operator's terms.
     revision: commit of a model on the hub; "": the newest.
-    worker_log_level: least severe log records to print.
+    worker_log_level: least severe log records to print; a server's `log_level`.
+    worker_log_format: text or json; a server's `log_format`.
 
     Raises:
         ConfigError: the device or the number of flow steps is invalid.
@@ -68,6 +69,7 @@ class EngineOptions:
     max_adapter_rank: int = setting(32, "Largest rank of an adapter.", minimum=1, maximum=256)
     adapter_mlp: bool = setting(False, "Let adapters change the MLPs too, which takes three times their memory.")
     worker_log_level: str = "info"
+    worker_log_format: str = "text"
 
     def __post_init__(self) -> None:
         if not _DEVICE.fullmatch(self.device):

@@ -33,6 +33,7 @@ from realtime_tts.contract import frames
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.contract.heap import GIVE_BACK_EVERY_S, HeapKeeper, resident_bytes
 from realtime_tts.contract.location import check_location
+from realtime_tts.contract.logs import log_to_stderr
 from realtime_tts.contract.watch import end_tasks, watch
 from realtime_tts.engine.calibrate import with_text_head
 from realtime_tts.engine.client_channels import ClientChannels
@@ -307,7 +308,6 @@ async def serve(fields: Mapping[str, Any], control: int, clients_path: str) -> i
     thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
     try:
         options = EngineOptions(**fields)
-        logging.getLogger().setLevel(options.worker_log_level.upper())
         engine, ready = await _load_while_wanted(options, reader, writer, thread)
         worker = Worker(engine, writer, ready, thread)
         await worker.channels.listen(clients_path)
@@ -340,10 +340,11 @@ def main() -> None:
     parser.add_argument("--options", type=json.loads, default={}, help="fields of `EngineOptions`, a JSON object")
     parser.add_argument("--clients", required=True, help="where to create the unix socket for clients")
     parser.add_argument("--control", type=int, required=True, help="descriptor of a socket to the supervisor")
-    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("httpx2").setLevel("WARNING")  # of a download it logs each request, with signed addresses
     arguments = parser.parse_args()
-    status = asyncio.run(serve(arguments.options, arguments.control, arguments.clients))
+    options = arguments.options
+    log_to_stderr(options.get("worker_log_level", "info"), options.get("worker_log_format", "text"))
+    status = asyncio.run(serve(options, arguments.control, arguments.clients))
     sys.stdout.flush()
     os._exit(status)  # do not wait for a thread that hangs in the device driver
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import math
 from collections import Counter
-from datetime import UTC, datetime
 
+from realtime_tts.contract.logs import Field, log_to_stderr
 from realtime_tts.contract.watch import stack_of
 
 logger = logging.getLogger("realtime_tts.server")
 
 _INTERVAL_S = 10.0  # between two log events of one kind that any client can cause
-
-Field = str | int | float | bool | None
 
 
 def log_event(event: str, level: int = logging.INFO, /, **fields: Field) -> None:
@@ -57,44 +54,10 @@ def _throttled(throttle: Throttle, record: logging.LogRecord) -> bool:
     return count > 0
 
 
-class TextFormatter(logging.Formatter):
-    """``12:30:01 info  session_opened session=s-1 key=…`` for people."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
-        fields = "".join(f" {key}={_short(value)}" for key, value in getattr(record, "fields", {}).items())
-        line = f"{time} {record.levelname.lower():7} {record.getMessage()}{fields}"
-        return line + ("\n" + self.formatException(record.exc_info) if record.exc_info else "")
-
-
-class JSONFormatter(logging.Formatter):
-    """One JSON object a line, for machines."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        entry: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
-
-
 def configure_logging(level: str, style: str) -> None:
     """Send all records of this process to stderr, as text or JSON."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(JSONFormatter() if style == "json" else TextFormatter())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    log_to_stderr(level, style)
     # At level info uvicorn logs query strings, which may hold keys; at level debug websockets logs frames.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "websockets", "asyncio", "multipart"):
-        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
     logging.getLogger("uvicorn.error").filters[:] = [functools.partial(_throttled, Throttle())]
-
-
-def _short(value: Field) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -27,7 +29,7 @@ from tiny_voice import NAME, PATCH_SAMPLES, RATE_HZ, VOICES
 
 from realtime_tts.bench.checkpoint import adapter_tensors
 from realtime_tts.cli.engine import worker_specs
-from realtime_tts.config import EngineConfig
+from realtime_tts.config import EngineConfig, ServerConfig
 from realtime_tts.contract import frames, heap
 from realtime_tts.contract.engine_options import EngineOptions
 from realtime_tts.engine.worker import Worker, serve
@@ -41,11 +43,12 @@ LONG = "this is a sentence of some length, which takes a while to speak."
 TIMES_S = {"ready_timeout_s": 90, "hang_s": 10.0, "backoff_s": 0.05, "stop_s": 5}
 
 
-def make(model: Path, device: str = "cpu") -> EngineClient:
+def make(model: Path, device: str = "cpu", server: ServerConfig | None = None) -> EngineClient:
     config = EngineConfig(
         str(model), devices=(device,), threads=1, max_streams=16, flow_steps=5, max_adapters=1, max_adapter_rank=4,
     )  # fmt: skip
-    return EngineClient([dataclasses.replace(spec, **TIMES_S) for spec in worker_specs(config)])
+    specs = worker_specs(config, server or ServerConfig())
+    return EngineClient([dataclasses.replace(spec, **TIMES_S) for spec in specs])
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -530,6 +533,21 @@ async def test_a_model_of_the_hub_is_downloaded_and_speaks(
         await start_and_speak()
     assert "HTTP Request" not in capfd.readouterr().err
     await start_and_speak()
+
+
+@pytest.mark.parametrize("level", ["debug", "error"])
+async def test_a_worker_logs_as_its_server_does(
+    tiny_voice: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], level: str
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(tiny_voice, model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"odd": 1}))  # a worker warns of it
+    client = make(model, server=ServerConfig(log_level=level, log_format="json"))
+    await client.start()
+    await client.close()
+    records = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert ("config.json: unknown key odd is ignored" in [record["event"] for record in records]) == (level == "debug")
 
 
 class HurriedEngine(CountingEngine):
