@@ -43,6 +43,7 @@ the workers, one after the other, each when its contexts have ended.
 @setting_options(shown=_SHOWN)
 def command(config_path: Path | None, **flags: object) -> None:
     """Start the server: the playground page, the WebSocket API, health and metrics."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there are workers to replace; it would end the process
     settings = read_settings(flags, config_path)
     from realtime_tts.cli.checks import check_engine
     from realtime_tts.cli.engine import worker_specs

@@ -131,6 +131,20 @@ def test_a_mistake_is_told_in_one_line(
     assert said in lines[-1]
 
 
+def test_a_reload_does_not_end_a_server_that_starts(tmp_path: Path) -> None:
+    """systemd takes the end by SIGHUP for a clean one, after which it restarts nothing."""
+    config = tmp_path / "config.toml"
+    os.mkfifo(config)
+    command = [sys.executable, "-m", "realtime_tts", "serve", "--config", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        with config.open("w") as file:  # it is open when the server reads it
+            process.send_signal(signal.SIGHUP)
+            file.write("[nothing]")
+        assert b"nothing" in process.stderr.read()
+        assert process.wait() == 2
+
+
 def test_a_mistake_ends_the_process_without_a_traceback() -> None:
     result = in_process("serve", "--port", "0", "--metrics-address", "127.0.0.1:0", "--devices", "nonsense")
     assert result.returncode == 2
