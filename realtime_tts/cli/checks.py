@@ -44,7 +44,7 @@ def check_model(model: str, text: str | None, text_type: str, voice: str | None)
 
 def check_adapter(adapter: str) -> None:
     """Check the adapter of `say` without a server. Raises ConfigError if it is not a directory."""
-    if not (directory := Path(adapter).expanduser()).is_dir():
+    if not _is_directory("--adapter", directory := Path(adapter).expanduser()):
         raise ConfigError(
             f"--adapter: there is no directory {directory.absolute()}; an adapter has a name only on a server (--url)",
             field="adapter",
@@ -59,7 +59,15 @@ def check_engine(engine: EngineConfig) -> None:
     """
     check_location(engine.model)
     for name, adapter in engine.adapters:
-        if not (directory := Path(adapter).expanduser()).is_dir():
+        if not _is_directory(f"--adapters: {name}", directory := Path(adapter).expanduser()):
             raise ConfigError(f"--adapters: {name}: there is no directory {directory.absolute()}", field="adapters")
-    if engine.adapters_dir and not (directory := Path(engine.adapters_dir).expanduser()).is_dir():
+    if engine.adapters_dir and not _is_directory("--adapters-dir", directory := Path(engine.adapters_dir).expanduser()):
         logger.warning("--adapters-dir: there is no directory %s yet; it has no adapters to load", directory.absolute())
+
+
+def _is_directory(option: str, path: Path) -> bool:
+    """Return whether there is a directory. Raises ConfigError: this user may not know, or the path is invalid."""
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise ConfigError(f"{option}: {path.absolute()} cannot be read: {error.strerror}", field="adapters") from error

@@ -167,6 +167,11 @@ def test_a_mistake_ends_the_process_without_a_traceback() -> None:
         (["say", "hi", "-o", "{tmp}/a.wav", "--adapter", "{tmp}/x"], "--adapter: there is no directory {tmp}/x;"),
         (["serve", "--model", "{tmp}"], "{tmp}' is no checkpoint: it has no config.json"),
         (["serve", "--adapters", "a={tmp}/x"], "--adapters: a: there is no directory {tmp}/x"),
+        # Like a directory that this user may not enter, which tests as root cannot make.
+        (["serve", "--model", "{long}"], "x' cannot be read: File name too long"),
+        (["serve", "--adapters", "a={long}"], "x cannot be read: File name too long"),
+        (["serve", "--adapters-dir", "{long}"], "x cannot be read: File name too long"),
+        (["say", "hi", "-o", "{tmp}/a.wav", "--adapter", "{long}"], "x cannot be read: File name too long"),
         (["voices", "--model", "{tmp}"], "{tmp}' is no checkpoint: it has no config.json"),
         (["doctor", "--model", "{tmp}", "--devices", "cpu"], "{tmp}' is no checkpoint: it has no config.json"),
     ],
@@ -179,7 +184,8 @@ def test_a_model_or_device_that_is_not_there_is_told_in_one_line(
     said: str,
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    status, lines = program(*(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
+    known = {"{tmp}": str(tmp_path), "{long}": 300 * "x"}
+    status, lines = program(*(re.sub("{.+?}", lambda match: known[match[0]], argument) for argument in arguments))
     assert status in (1, 2)
     assert len([line for line in lines if not line.startswith(("Loading", "Measuring"))]) == 1, lines
     assert lines[-1].startswith("Error: ")
