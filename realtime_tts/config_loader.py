@@ -19,7 +19,10 @@ _MAX_NUMBER = 1e12
 
 
 def load_settings(
-    flags: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None, toml_text: str = ""
+    flags: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+    toml_text: str = "",
+    toml_name: str = "the config file",
 ) -> Settings:
     """Return the merged settings: flags override the environment, then a TOML file, then the defaults.
 
@@ -27,13 +30,18 @@ def load_settings(
         flags: values by setting name; None: not given.
         env: the process environment; only names with the prefix are read.
         toml_text: content of the TOML file.
+        toml_name: its name for messages.
 
     Raises:
         ConfigError: an unknown name, or a value of the wrong type or out of bounds; the message names its source.
     """
     table = {row.name: row for row in settings_table()}
     values: dict[str, Any] = {}
-    for source, name, raw in (*_from_toml(toml_text, table), *_from_env(env or {}), *_from_flags(flags or {})):
+    for source, name, raw in (
+        *_from_toml(toml_text, toml_name, table),
+        *_from_env(env or {}),
+        *_from_flags(flags or {}),
+    ):
         if name not in table:
             raise ConfigError(f"{source} is not a setting{_suggestion(name, table)}", field=name)
         values[name] = _convert(table[name], raw, source)
@@ -56,24 +64,24 @@ def _from_env(env: Mapping[str, str]) -> Iterator[_Entry]:
             yield f"environment variable {key}", name.lower(), value
 
 
-def _from_toml(text: str, table: Mapping[str, Setting]) -> Iterator[_Entry]:
+def _from_toml(text: str, file: str, table: Mapping[str, Setting]) -> Iterator[_Entry]:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"the config file is not TOML: {error}") from error
+        raise ConfigError(f"{file} is not TOML: {error}") from error
     sections = {row.section for row in table.values()}
     pending = [(section, entries) for section, entries in document.items()]
     for section, entries in pending:
         if section not in sections or not isinstance(entries, dict):
             known = ", ".join(f"[{name}]" for name in sorted(sections))
-            raise ConfigError(f"the config file may hold the tables {known}, not {section!r}", field=section)
+            raise ConfigError(f"{file} may hold the tables {known}, not {section!r}", field=section)
         for name, value in entries.items():
             if f"{section}.{name}" in sections:
                 pending.append((f"{section}.{name}", value))
                 continue
             if name in table and table[name].section != section:
-                raise ConfigError(f"{name!r} belongs into [{table[name].section}], not [{section}]", field=name)
-            yield f"{name!r} in [{section}] of the config file", name, value
+                raise ConfigError(f"{file}: {name!r} belongs into [{table[name].section}], not [{section}]", field=name)
+            yield f"{name!r} in [{section}] of {file}", name, value
 
 
 def _suggestion(name: str, table: Mapping[str, Setting]) -> str:

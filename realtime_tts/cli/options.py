@@ -37,7 +37,7 @@ def setting_options(shown: Container[str]) -> Option:
     config = click.option(
         "--config",
         "config_path",
-        type=FILE,
+        type=click.Path(dir_okay=False, path_type=Path),
         envvar="REALTIME_TTS_CONFIG",
         show_envvar=True,
         help="TOML file with the tables [engine] and [server].",
@@ -118,7 +118,9 @@ def read_settings(flags: dict[str, object], config_path: Path | None) -> Setting
         ConfigError: the file cannot be read; see also `load_settings`.
     """
     try:
-        text = config_path.read_text(encoding="utf-8") if config_path else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the config file cannot be read: {error}", field="config") from error
-    return load_settings(flags, os.environ, text)
+        text = config_path.read_text(encoding="utf-8-sig") if config_path else ""
+    except OSError as error:
+        raise ConfigError(f"the config file {config_path} cannot be read: {error.strerror}", field="config") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the config file {config_path} is not UTF-8: {error}", field="config") from error
+    return load_settings(flags, os.environ, text, f"the config file {config_path}")

@@ -60,7 +60,7 @@ def in_process(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProce
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Program:
+def program(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Program]:
     """The entry point without a process of its own, which takes a second to start: status, and lines for the user.
 
     Standard input is a file that holds `stdin`, and what processes of its own say counts too.
@@ -79,7 +79,8 @@ def program(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
         assert "Traceback" not in said
         return int(ended.value.code or 0), said.splitlines()
 
-    return called
+    yield called
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `serve` ignores it while it starts
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -120,6 +121,7 @@ def test_serve_shows_every_setting_when_asked() -> None:
         (["say", "hi", "-o", "x.wav", "--url", "http://127.0.0.1:1"], "no server answers"),
         (["voices", "--url", "http://127.0.0.1:1"], "no server answers"),
         (["voices", "--model", "some/model"], "no directory here"),
+        (["serve", "--config", "/nonexistent.toml"], "file /nonexistent.toml cannot be read: No such file or"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(
@@ -143,6 +145,26 @@ def test_a_reload_does_not_end_a_server_that_starts(tmp_path: Path) -> None:
             file.write("[nothing]")
         assert b"nothing" in process.stderr.read()
         assert process.wait() == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[server]\nport = \n", "{file} is not TOML: Invalid value (at line 2, column 8)"),
+        ("[server]\nprot = 1", "'prot' in [server] of the config file {file} is not a setting; did you mean port?"),
+        ("[server]\nport = 'x'", "'port' in [server] of the config file {file}: 'x' is not a whole number"),
+        ("[engine]\nport = 1", "{file}: 'port' belongs into [server], not [engine]"),
+        ("[gateway]", "{file} may hold the tables"),
+        ("\ufeff[server]\nport = 'x'", "{file}: 'x' is not a whole number"),  # some editors begin a file so
+        ("[server]\nhost = '\udce9'", "{file} is not UTF-8"),
+    ],
+)
+def test_a_mistake_in_the_config_file_names_the_file(program: Program, tmp_path: Path, content: str, said: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_bytes(content.encode(errors="surrogateescape"))
+    status, lines = program("serve", "--config", str(file))
+    assert (status, len(lines)) == (2, 1)
+    assert said.format(file=file) in lines[0]
 
 
 def test_a_mistake_ends_the_process_without_a_traceback() -> None:
