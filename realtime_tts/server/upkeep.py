@@ -51,7 +51,7 @@ async def follow_voices(gateway: Gateway) -> None:
             await gateway.voices.expire(in_use, time.time())
         except InternalError as error:
             if is_readable:  # log once, not at every attempt
-                log_crash("voices_unreadable", error)
+                log_crash("voices_unreadable", error.__cause__ or error, reason=error.message)
             is_readable = False
         else:
             if not is_readable:

@@ -72,6 +72,7 @@ class RecordStore:
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                 self._db.execute(f"PRAGMA {pragma}")
             self._prepare()
+            self._file = None if directory is None else os.stat(self._path)
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(f"voices cannot be kept in {directory}: {error}", field="voices_dir") from error
 
@@ -168,8 +169,20 @@ class RecordStore:
     def _reading(self) -> contextlib.AbstractContextManager[None]:
         return self._locked("the stored records cannot be read")
 
-    def _writing(self) -> contextlib.AbstractContextManager[None]:
-        return self._locked("the record cannot be stored: the disk is full or broken")
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._locked("the record cannot be stored: the disk is full or broken"):
+            self._check_in_place()
+            yield
+
+    def _check_in_place(self) -> None:
+        """Raise InternalError if the database's file was removed or replaced: changes would be lost with it."""
+        if self._file is None:
+            return
+        with contextlib.suppress(OSError):
+            if os.path.samestat(self._file, os.stat(self._path)):
+                return
+        raise InternalError("the voices directory was removed or replaced: put it back, or restart the server")
 
 
 def _sqlite_id(record_id: str) -> str:

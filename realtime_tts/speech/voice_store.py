@@ -150,8 +150,9 @@ class VoiceStore(RecordStore):
 
     def version(self) -> int:
         """Return a number that each change by another process changes. Raises InternalError: the database
-        cannot be read."""
+        cannot be read, or is no longer in its directory."""
         with self._reading():
+            self._check_in_place()
             return int(self._db.execute("PRAGMA data_version").fetchone()[0])
 
     def ids(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -319,6 +320,27 @@ def test_voices_can_be_deleted_on_a_full_disk(store: VoiceStore) -> None:
     store.remove_expired(1.0)
     assert store.voices("voxcpm2") == []
     assert sum(path.stat().st_size for path in files_in(store)) >= 256 * 1024  # there again for the next ones
+
+
+def test_nothing_is_stored_in_a_directory_that_was_taken_away(store: VoiceStore) -> None:
+    """SQLite goes on in a file that was deleted, and all of it is lost with the process."""
+    store.add(VOICE)
+    away = store.directory.with_name("away")
+    store.directory.rename(away)
+    for _ in ("removed", "replaced"):
+        with pytest.raises(InternalError, match="removed or replaced: put it back, or restart"):
+            store.add(named(VOICE, "voice-2"))
+        with pytest.raises(InternalError, match="removed or replaced"):
+            store.remove(VOICE.voice_id)
+        with pytest.raises(InternalError, match="removed or replaced"):
+            store.version()
+        assert store.ids() == [VOICE.voice_id]
+        VoiceStore(store.directory).close()
+    shutil.rmtree(store.directory)
+    away.rename(store.directory)
+    store.version()
+    store.add(named(VOICE, "voice-2"))
+    assert store.voices("voxcpm2") == [VOICE, named(VOICE, "voice-2")]
 
 
 def test_strangers_on_the_machine_cannot_read_it(store: VoiceStore) -> None:
