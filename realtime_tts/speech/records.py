@@ -127,7 +127,11 @@ class RecordStore:
 
     def delete(self, record_id: str) -> None:
         """Remove a record; unknown ids are ignored. Raises InternalError as `insert`."""
-        with self._writing(), self._transaction():
+        with self._writing():
+            self._delete(record_id)
+
+    def _delete(self, record_id: str) -> None:
+        with self._transaction():
             self._db.execute("DELETE FROM records WHERE record_id = ?", (record_id,))
 
     # ---- within a block of the methods below ---------------------------------------------------------------------

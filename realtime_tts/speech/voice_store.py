@@ -15,7 +15,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from realtime_tts.contract.files import write_whole
@@ -111,7 +111,7 @@ class VoiceStore(RecordStore):
     def _prepare(self) -> None:
         super()._prepare()
         self._latents.mkdir(mode=0o700, exist_ok=True)
-        self._remove_in_reserve("json_extract(body, '$.expires_at') <= ?", time.time())
+        self._in_reserve(lambda: self._remove("json_extract(body, '$.expires_at') <= ?", time.time()))
         self._remove_orphans()
 
     def close(self) -> None:
@@ -254,20 +254,23 @@ class VoiceStore(RecordStore):
     def remove(self, voice_id: str) -> None:
         """Remove a voice with all its data; unknown ids are ignored. Raises InternalError as `add`."""
         with self._writing():
-            self._remove_in_reserve("record_id = ?", voice_id)
+            self._in_reserve(lambda: self._remove("record_id = ?", voice_id))
 
     def remove_expired(self, now: float) -> None:
         """Remove expired temporary voices, whichever process made them. Raises InternalError as `add`."""
         with self._writing():
-            self._remove_in_reserve("json_extract(body, '$.expires_at') <= ?", now)
+            self._in_reserve(lambda: self._remove("json_extract(body, '$.expires_at') <= ?", now))
 
-    def _remove_in_reserve(self, condition: str, value: object) -> None:
-        """Remove voices; on a full disk, use the space that is reserved for it."""
+    def _delete(self, record_id: str) -> None:
+        self._in_reserve(lambda: super(VoiceStore, self)._delete(record_id))
+
+    def _in_reserve(self, removal: Callable[[], None]) -> None:
+        """Make a removal; on a full disk, use the space that is reserved for it."""
         try:
-            self._remove(condition, value)
+            removal()
         except (OSError, sqlite3.Error):
             self._reserve.unlink(missing_ok=True)
-            self._remove(condition, value)
+            removal()
         finally:
             with contextlib.suppress(OSError):  # the disk is still full
                 if not self._reserve.exists() or self._reserve.stat().st_size < _RESERVE_BYTES:

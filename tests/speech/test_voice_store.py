@@ -293,7 +293,7 @@ def test_a_name_that_a_voice_of_another_model_has_is_said_to_be_its(store: Voice
     assert store.ids() == ["voice-1"]
 
 
-def test_voices_can_be_deleted_on_a_full_disk(store: VoiceStore) -> None:
+def test_voices_and_other_records_can_be_deleted_on_a_full_disk(store: VoiceStore) -> None:
     class Full:
         """The database, on a disk that is full but for the space that the store itself keeps free."""
 
@@ -313,12 +313,15 @@ def test_voices_can_be_deleted_on_a_full_disk(store: VoiceStore) -> None:
 
     store.add(VOICE)
     store.add(dataclasses.replace(VOICE, name="another", voice_id="voice-2", expires_at=0.0, ttl_s=10.0))
+    store.insert("consent", {"record_id": "cons-1", "tenant": "key-a", "created_at": 1.0}, 1)
     store._db = Full(store._db)  # type: ignore[assignment]
     with pytest.raises(InternalError):
         store.add(dataclasses.replace(VOICE, name="third", voice_id="voice-3"))
     store.remove(VOICE.voice_id)
     store.remove_expired(1.0)
     assert store.voices("voxcpm2") == []
+    store.delete("cons-1")
+    assert store.find("consent", "key-a") == []
     assert sum(path.stat().st_size for path in files_in(store)) >= 256 * 1024  # there again for the next ones
 
 
