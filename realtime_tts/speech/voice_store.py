@@ -106,6 +106,7 @@ class VoiceStore(RecordStore):
         self.directory = directory
         self._latents, self._reserve = directory / "latents", directory / "reserve"
         self._use: int | None = None
+        self._left_out: set[str] = set()  # damaged voices that the log has named
         super().__init__(directory)
 
     def _prepare(self) -> None:
@@ -178,6 +179,9 @@ class VoiceStore(RecordStore):
         voice_id, digest, consent = fields.pop("record_id"), fields.pop("digest"), fields.pop("consent")
         payload = known[voice_id].latents.payload if voice_id in known else self._read_latents(digest)
         if payload is None:
+            if voice_id not in self._left_out:
+                self._left_out.add(voice_id)
+                logger.warning("the voice %s is left out: its file of latents is missing or damaged", voice_id)
             return None
         latents = Latents(**fields.pop("latents"), payload=payload)
         return VoiceRecord(**fields, latents=latents, consent=consent and Consent(**consent))
