@@ -220,7 +220,10 @@ def bind(settings: Settings) -> tuple[Address, list[socket.socket]]:
 
 def base_url(listener: socket.socket) -> str:
     """Return the base URL, e.g. ``http://127.0.0.1:8000``, with the port that was bound."""
-    host, port = listener.getsockname()[:2]
+    return _url(*listener.getsockname()[:2])
+
+
+def _url(host: str, port: int) -> str:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -242,7 +245,7 @@ def describe(server: GatewayServer) -> dict[str, str]:
         "Access": "an API key is needed" if needs_key else "no key is needed, and only this machine can connect",
     }
     if address.metrics_port is not None:
-        rows["Metrics"] = f"http://{server.gateway.settings.server.metrics_host}:{address.metrics_port}/metrics"
+        rows["Metrics"] = _url(server.gateway.settings.server.metrics_host, address.metrics_port) + "/metrics"
     return rows
 
 
