@@ -49,17 +49,28 @@ def command(config_path: Path | None, **flags: object) -> None:
     from realtime_tts.cli.engine import worker_specs
     from realtime_tts.server.host.gateway_count import gateway_count
     from realtime_tts.server.host.process import Host
-    from realtime_tts.server.logs import configure_logging
+    from realtime_tts.server.logs import configure_logging, log_event
     from realtime_tts.server.run import describe, serve
     from realtime_tts.workers.client import EngineClient
     from realtime_tts.workers.pool import WorkerPool
 
     configure_logging(settings.server.log_level, settings.server.log_format)
     check_engine(settings.engine)
-    click.echo(f"Loading {settings.engine.model} …", err=True)
+    is_json = settings.server.log_format == "json"
+    if is_json:
+        log_event("loading", model=settings.engine.model)
+    else:
+        click.echo(f"Loading {settings.engine.model} …", err=True)
 
     count = gateway_count(settings)
     about_gateways = {"Gateways": f"{count.number} process{'es' * (count.number > 1)}: {count.reason}"}
+
+    def tell(rows: dict[str, str]) -> None:
+        rows |= about_gateways
+        if is_json:
+            log_event("serving", **{name.lower().replace(" ", "_"): value for name, value in rows.items()})
+        else:
+            show(rows)
 
     async def run() -> None:
         workers = WorkerPool(worker_specs(settings.engine, settings.server), settings.server.timeouts.unload_after_s)
@@ -67,9 +78,9 @@ def command(config_path: Path | None, **flags: object) -> None:
         if count.number > 1:
             server = dataclasses.replace(settings.server, gateways=count.number)
             resolved = dataclasses.replace(settings, server=server)
-            await Host(resolved, workers, lambda rows: show(rows | about_gateways)).run()
+            await Host(resolved, workers, tell).run()
         else:
-            await serve(settings, EngineClient(workers), lambda server, _: show(describe(server) | about_gateways))
+            await serve(settings, EngineClient(workers), lambda server, _: tell(describe(server)))
 
     asyncio.run(run())
 

@@ -147,6 +147,27 @@ def test_a_reload_does_not_end_a_server_that_starts(tmp_path: Path) -> None:
         assert process.wait() == 2
 
 
+@pytest.mark.parametrize("num_gateways", [1, 2])
+def test_a_server_with_a_log_for_machines_prints_nothing_else(num_gateways: int) -> None:
+    command = [sys.executable, "-m", "realtime_tts", "serve", "--port", "0", "--voices-dir", "none", "--threads", "1"]
+    command += ["--log-format", "json", "--gateways", str(num_gateways)]
+    records = {}
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                record = json.loads(line)
+                records[record["event"]] = record
+                if record["event"] == "serving":
+                    process.send_signal(signal.SIGTERM)
+            assert process.wait() == 0
+        finally:
+            process.kill()
+    assert records["loading"]["model"] == "starter-voice"
+    assert records["serving"]["playground"].startswith("http://127.0.0.1:")
+    assert records["serving"]["gateways"].startswith(f"{num_gateways} process")
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
