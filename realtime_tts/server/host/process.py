@@ -97,7 +97,9 @@ class Host:
 
     def __init__(self, settings: Settings, workers: WorkerPool, on_ready: Callable[[dict[str, str]], None]) -> None:
         num_keys = Authenticator(settings.server).num_keys  # raises for invalid settings now
-        if (store := open_store(settings.server.voices.voices_dir, settings.server.voices.voice_consent)) is not None:
+        store = open_store(settings.server.voices.voices_dir, settings.server.voices.voice_consent)
+        self._keeps_voices = store is not None
+        if store is not None:
             store.close()
         self.workers, self._on_ready = workers, on_ready
         self._settings = settings
@@ -189,7 +191,7 @@ class Host:
             with open(secret, "w", encoding="ascii") as file:
                 file.write(secrets.token_urlsafe(48))
             values["token_secret_file"] = secret
-        if values["voices_dir"] == "none":
+        if not self._keeps_voices:
             values["voices_dir"] = os.path.join(path, "voices")
         values["encoder_threads"] = max(1, min(8, usable_cores() // values["gateways"]))
         return build(Settings, values)
@@ -281,7 +283,8 @@ class Host:
             gateway.is_serving = gateway.has_served = True
             if not self._has_been_ready and all(one.has_served for one in self._gateways):
                 self._has_been_ready = True
-                self._on_ready(message.rows)
+                ending = {} if self._keeps_voices else {"Added voices": "0, which end with the server"}
+                self._on_ready(message.rows | ending)
 
     def _gateway_failed(self, gateway: _Gateway, message: messages.GatewayFailed) -> None:
         """Log why a gateway ends. Before the host has been ready, shut down for an error that a retry would repeat."""

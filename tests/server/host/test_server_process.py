@@ -427,6 +427,24 @@ def has_audio(client: StreamClient, *names: str) -> bool:
     return all(client.contexts[name].packets for name in names)
 
 
+async def test_gateways_share_what_the_user_s_directory_cannot_keep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    server = ServerProcess(tmp_path / "log.txt", gateways=2, voices_dir="auto", max_late_ms=0)
+    try:
+        async with new_connections(server) as http:
+            added = await http.post("/pronunciation-dicts", json={"name": "d", "items": []})
+            assert added.status_code == 200
+            found = [await http.get(f"/pronunciation-dicts/{added.json()['id']}") for _ in range(4)]
+        assert [answer.status_code for answer in found] == [200] * 4  # connections go to the gateways in turn
+    finally:
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENT_S) == 0
+        server.close()
+
+
 def test_voices_that_cannot_be_kept_are_told_before_a_gateway_starts(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     server = ServerConfig(gateways=2, voices=VoicesConfig(voices_dir=str(tmp_path / "file")))
