@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from selenium.common.exceptions import JavascriptException
-from selenium.webdriver import Chrome, Keys
+from selenium.webdriver import ActionChains, Chrome, Keys
 
 
 class PlaygroundPage:
@@ -68,7 +68,7 @@ class PlaygroundPage:
         before = self.last()
         self.write(text)
         if self.phase() in ("speaking", "replaying"):
-            self.driver.switch_to.active_element.send_keys(Keys.CONTROL, Keys.ENTER)
+            self.press_control_and(Keys.ENTER)
         else:
             self.click("speak")
         self.wait(lambda: self._is_new(before), "the context was started")
@@ -84,11 +84,14 @@ class PlaygroundPage:
         self.click(element_id)
         self.wait(lambda: self.script("return document.querySelector('dialog[open]') !== null"), "the dialog is open")
 
+    # As from a keyboard: Selenium sends keys to an element only if it takes them, and a button that was just disabled,
+    # or the page behind a dialog, may still be the active one.
+
     def press_escape(self) -> None:
-        self.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+        ActionChains(self.driver).send_keys(Keys.ESCAPE).perform()
 
     def press_control_and(self, key: str) -> None:
-        self.driver.switch_to.active_element.send_keys(Keys.CONTROL, key)
+        ActionChains(self.driver).key_down(Keys.CONTROL).send_keys(key).key_up(Keys.CONTROL).perform()
 
     # ---- what a visitor sees
 
