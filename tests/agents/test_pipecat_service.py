@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -165,19 +166,19 @@ async def test_a_failed_turn_is_told_once_and_its_rest_is_dropped(
             assert len(talk.samples) == 2 * 160
 
 
+async def refuse_the_second_piece(voice: TalkingVoice, connection: Connection) -> None:
+    await connection.begin()
+    await voice.handle(connection, first := await connection.read("text"))
+    await connection.read("text")
+    refused = {"code": "rate_limited", "message": "too much", "retryable": True, "retry_after_s": 3}
+    await connection.send("error", context_id=first["context_id"], field="text", **refused)
+    while True:
+        await voice.handle(connection, await connection.read())
+
+
 async def test_a_piece_that_is_refused_is_told_and_what_was_taken_is_spoken() -> None:
     voice = TalkingVoice()
-
-    async def script(connection: Connection) -> None:
-        await connection.begin()
-        await voice.handle(connection, first := await connection.read("text"))
-        await connection.read("text")
-        refused = {"code": "rate_limited", "message": "too much", "retryable": True, "retry_after_s": 3}
-        await connection.send("error", context_id=first["context_id"], field="text", **refused)
-        while True:
-            await voice.handle(connection, await connection.read())
-
-    async with scripted(script) as (url, _), talking(url) as talk:
+    async with scripted(partial(refuse_the_second_piece, voice)) as (url, _), talking(url) as talk:
         await talk.put(LLMFullResponseStartFrame(), LLMTextFrame("One "), LLMTextFrame("two "))
         await talk.until(lambda: any(turn.context and turn.context._refusal for turn in talk.service._turns.values()))
         await talk.put(*(LLMTextFrame(word) for word in ("three ", "four ", "five.")), LLMFullResponseEndFrame())
@@ -192,17 +193,7 @@ async def test_a_piece_that_is_refused_is_told_and_what_was_taken_is_spoken() ->
 
 async def test_a_last_piece_that_is_refused_is_told_and_the_turn_ends() -> None:
     voice = TalkingVoice()
-
-    async def script(connection: Connection) -> None:
-        await connection.begin()
-        await voice.handle(connection, first := await connection.read("text"))
-        await connection.read("text")
-        refused = {"code": "rate_limited", "message": "too much", "retryable": True, "retry_after_s": 3}
-        await connection.send("error", context_id=first["context_id"], field="text", **refused)
-        while True:
-            await voice.handle(connection, await connection.read())
-
-    async with scripted(script) as (url, _), talking(url) as talk:
+    async with scripted(partial(refuse_the_second_piece, voice)) as (url, _), talking(url) as talk:
         await talk.put(LLMFullResponseStartFrame(), LLMTextFrame("One "), LLMTextFrame("two."))
         await talk.until(lambda: any(turn.context and turn.context._refusal for turn in talk.service._turns.values()))
         await talk.put(LLMFullResponseEndFrame())
