@@ -274,9 +274,7 @@ class Speaker:
 
     def _piece(self, pcm: bytes, done: bool) -> Piece:
         segment = self._submitted[0][0]  # may be longer than when it was submitted
-        if (
-            segment.silence_ms and self._num_bytes == 0
-        ):  # at its beginning, as much of it is played before its last piece
+        if segment.silence_ms and self._num_bytes == 0:  # at its beginning: much is played before its last piece
             self._silences.append((self._read_ms, self._read_ms + segment.silence_ms))
         self._num_bytes += len(pcm)
         reached, self._reached = self._reached, None

@@ -173,7 +173,10 @@ class WorkerPool(Workers):
         loop = asyncio.get_running_loop()
         wait_s = supervisor.recovery.announce_after_s(loop.time())
         self._start_failed.discard(supervisor)
-        if not self._is_of_our_revision(supervisor):
+        assert supervisor.ready is not None
+        if not self._revision:
+            self._pin_revision(supervisor.ready.revision)
+        if supervisor.ready.revision != self._revision:
             logger.warning("worker %s has loaded another revision of the model", supervisor.spec.name)
             supervisor.leave()
         elif wait_s and self.announced:
@@ -182,16 +185,12 @@ class WorkerPool(Workers):
         else:
             self._announce(supervisor)
 
-    def _is_of_our_revision(self, supervisor: Supervisor) -> bool:
-        """Return whether a ready worker has the files of the first one, and have all that start from now on read these:
-        the hub may have others by then."""
-        assert supervisor.ready is not None
-        if not self._revision:
-            self._revision = supervisor.ready.revision
-            for each in self.supervisors:
-                options = dataclasses.replace(each.spec.options, revision=self._revision)
-                each.spec = dataclasses.replace(each.spec, options=options)
-        return supervisor.ready.revision == self._revision
+    def _pin_revision(self, revision: str) -> None:
+        """Let all workers that start from now on read these files of a hub model: the hub may have others by then."""
+        self._revision = revision
+        for supervisor in self.supervisors:
+            options = dataclasses.replace(supervisor.spec.options, revision=revision)
+            supervisor.spec = dataclasses.replace(supervisor.spec, options=options)
 
     def _announce(self, supervisor: Supervisor) -> None:
         self._cancel_announcement(supervisor)
